@@ -40,7 +40,7 @@ scenarios = cargo test --package redlock-tests --test scenarios --quiet -- --hos
 	python node kotlin cli cli-test rust-tools nextest-tools python-tools node-tools kotlin-tools rust-lint python-lint node-lint \
 	kotlin-lint interop-lint docs-lint scripts-test rust-test model-test python-test node-test kotlin-test languages-test \
 	versions-test test-all site site-check recipes-test \
-	interop-tools interop-test interop mixed-test model sim chaos bench bench-tools bench-build bench-against bench-test \
+	interop-tools interop-test interop mixed-test model sim chaos porcupine porcupine-tools bench bench-tools bench-build bench-against bench-test \
 	release-lint packages-tools packages-trial release-test packages-test packages packages-all
 
 help:
@@ -52,7 +52,8 @@ help:
 	@echo "make interop ten thousand hand-offs with each other lock library (twenty minutes); HANDOFFS changes that"
 	@echo "make versions-test  promises and scenarios on every version of Redis and Valkey that the registries have (twenty minutes)"
 	@echo "make mixed-test OTHER=DIR  clients of this checkout and of another one on the same locks"
-	@echo "make chaos   half an hour of failures on real servers, a million grants; CHAOS_GRANTS and CHAOS_SECONDS change that"
+	@echo "make chaos   three quarters of an hour of failures on real servers, a million grants; CHAOS_GRANTS and CHAOS_SECONDS change that"
+	@echo "make porcupine  the short campaigns of make chaos, judged by porcupine (three minutes)"
 	@echo "make bench   measures against other lock libraries, in release mode (an hour); SUITES and ROUNDS choose less"
 	@echo "make bench-against OTHER=DIR  measures against another checkout in which make bench-build ran, in turns"
 	@echo "make packages  what pip, npm and Maven install, for this kind of machine, installed and used without Rust (ten minutes)"
@@ -157,7 +158,8 @@ kotlin-lint: kotlin-tools
 interop-lint: node-tools interop-tools
 	$(call step,clippy-peers,clippy for the peers) -- cargo clippy --workspace --test interop --quiet -- -D warnings
 	$(call step,biome-peers,biome for the peers) --in node -- npx biome check --config-path=. ../tests/interop/node/peer.mjs
-	$(call step,gofmt,gofmt for the peers) -- bash -ec 'files=$$(gofmt -l tests/interop/go); echo "$$files"; test -z "$$files"'
+	$(call step,gofmt,gofmt for the peers and the judge) -- \
+		bash -ec 'files=$$(gofmt -l tests/interop/go tests/porcupine); echo "$$files"; test -z "$$files"'
 
 # These checks read sources only.
 docs-lint: site-check
@@ -303,20 +305,41 @@ sim: rust-tools
 	cargo run --package redlock-tests --bin sim --quiet -- --seeds $(SEEDS) --from $(FROM)
 
 # The campaigns of rust-test and languages-test, as long as for the figures in docs/proof.md: CHAOS_GRANTS in total for
-# the campaigns that check mutual exclusion, CHAOS_SECONDS for each of the others.
+# the campaigns that check mutual exclusion, CHAOS_SECONDS for each of the others. Those that keep exclusion write
+# histories for porcupine.
 CHAOS_GRANTS ?= 1000000
 CHAOS_SECONDS ?= 20
+HISTORIES := $(CURDIR)/target/histories
 long = cargo test --package redlock-tests --quiet
-chaos: python node kotlin
+chaos: python node kotlin porcupine-tools
 	$(call say,Chaos: every campaign; each prints the seed that repeats it)
-	REDLOCK_CHAOS_GRANTS=$(CHAOS_GRANTS) REDLOCK_CHAOS_SECONDS=$(CHAOS_SECONDS) \
+	rm -rf $(HISTORIES)
+	REDLOCK_CHAOS_GRANTS=$(CHAOS_GRANTS) REDLOCK_CHAOS_SECONDS=$(CHAOS_SECONDS) REDLOCK_HISTORY=$(HISTORIES) \
 		$(long) --test chaos -- --nocapture --test-threads 1
+	$(call say,The histories of these campaigns: judged by porcupine)
+	$(JUDGE) $(HISTORIES)
 	$(call say,Losses: ten thousand leases at their deadline)
 	REDLOCK_LOSS_ROUNDS=10 $(long) --test losses -- --nocapture --test-threads 1
 	$(call say,Cuts: after every byte; also of new connections and of a quorum)
 	REDLOCK_CUT_STRIDE=1 $(long) --test cuts -- --nocapture
 	$(call say,All languages in chaos)
 	REDLOCK_GRANTS=1000 REDLOCK_CONTENDERS="$(contenders)" $(long) --test languages -- --nocapture on_five_nodes_in_chaos
+
+# porcupine, a checker of linearizability, judges histories of campaigns; the models are in tests/porcupine.
+JUDGE := target/porcupine/judge
+$(JUDGE): $(wildcard tests/porcupine/*.go) tests/porcupine/go.mod tests/porcupine/go.sum
+	$(call build,judge,The judge: tested; built) --in tests/porcupine -- \
+		bash -ec 'go vet .; go test -count=1 .; go build -o "$(CURDIR)/$@" .'
+
+porcupine-tools: rust-tools
+	@./scripts/system-packages go
+	@$(MAKE) --no-print-directory --quiet $(JUDGE)
+
+porcupine: porcupine-tools
+	$(call say,Short campaigns: judged by porcupine)
+	rm -rf $(HISTORIES)
+	REDLOCK_HISTORY=$(HISTORIES) $(long) --test chaos -- --nocapture --test-threads 1
+	$(JUDGE) $(HISTORIES)
 
 # ---- the packages to publish, linked by zig; see docs/releasing.md --------------------------------------------------
 

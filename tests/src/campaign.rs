@@ -1,5 +1,6 @@
-//! A chaos campaign: workers on several locks, one nemesis for the servers and one for the workers, and the check of
-//! the workers' logs. A failure keeps the histories, and prints where they are and which command repeats the run.
+//! A chaos campaign: workers on several locks of one kind, one nemesis for the servers and one for the workers, an
+//! observer of the queue if the locks have one, and the check of the workers' logs. A failure keeps the histories, and
+//! prints where they are and which command repeats the run.
 
 use std::{
     collections::BTreeMap,
@@ -7,7 +8,7 @@ use std::{
     fmt::Write as _,
     fs::{self, File},
     io::Write as _,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Mutex,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -19,9 +20,10 @@ use std::{
 use fastrand::Rng;
 
 use crate::{
-    history::{self, Findings},
-    locked,
+    history::{self, Findings, Hold, Kind, Order, Place},
+    left, locked,
     nemesis::{Arena, Fault, Plan},
+    observer,
     register::{Check, Register, Total},
     server::Server,
     worker::{self, Orders, Worker},
@@ -54,6 +56,8 @@ pub struct Campaign {
     pub program: PathBuf,
     /// The directory of the histories.
     pub folder: PathBuf,
+    /// The kind of the locks.
+    pub kind: Kind,
     /// The number of servers.
     pub nodes: usize,
     /// The quorum, by default a majority.
@@ -72,6 +76,8 @@ pub struct Campaign {
     pub pauses: bool,
     /// Whether workers are killed and replaced.
     pub kills: bool,
+    /// The share of kills among what happens to workers, if they are suspended as well.
+    pub deaths: f64,
     /// The number of worker processes.
     pub workers: usize,
     /// The largest number of concurrent tenures of a worker.
@@ -80,6 +86,8 @@ pub struct Campaign {
     pub names: usize,
     /// The ttl of a lease.
     pub ttl: Duration,
+    /// How long an acquire waits.
+    pub wait: Duration,
     /// The longest work under a lock, and the share of tenures with work.
     pub work: (Duration, f64),
     /// The share of tenures that are held until the lease ends.
@@ -103,6 +111,7 @@ impl Campaign {
             name,
             program: program.into(),
             folder: folder.into(),
+            kind: Kind::Lock,
             nodes: 1,
             quorum: None,
             quarantine: true,
@@ -112,10 +121,12 @@ impl Campaign {
             faults: Vec::new(),
             pauses: false,
             kills: false,
+            deaths: 0.2,
             workers: 3,
             tasks: 16,
             names: 64,
             ttl: Duration::from_millis(600),
+            wait: Duration::from_secs(1),
             work: (Duration::from_millis(20), 0.1),
             stays: 0.002,
             drift: 0.1,
@@ -162,6 +173,10 @@ impl Campaign {
         // Whether each fault has happened once.
         let struck = AtomicBool::new(self.faults.is_empty());
         let (mut server_dice, mut worker_dice) = (dice.fork(), dice.fork());
+        let names: Vec<String> = (0..self.names).map(worker::name).collect();
+        let queue =
+            observer::queue(self.kind).filter(|_| self.nodes == 1).map(|queue| (arena.servers()[0].url(), queue));
+        let mut places = Vec::new();
         let started = Instant::now();
         // A thread that fails ends the others as well.
         let guard = || EndOnDrop(&over);
@@ -196,6 +211,10 @@ impl Campaign {
                     }
                 });
             }
+            if let Some((url, queue)) = &queue {
+                let (names, places, over) = (&names, &mut places, &over);
+                scope.spawn(move || *places = observer::observe(url, queue, names, over));
+            }
             let _guard = guard();
             while !over.load(SeqCst) && !self.is_over(started.elapsed(), struck.load(SeqCst), &crew, &register) {
                 sleep(Duration::from_millis(50));
@@ -205,14 +224,14 @@ impl Campaign {
         let mut crew = crew.into_inner().expect("nobody panicked");
         self.dismiss(&mut crew.working, seed, &folder);
         self.tidy(arena.servers(), seed, &folder);
-        let (grants, findings) = crew.judge(self.names);
-        let names: Vec<String> = (0..self.names).map(worker::name).collect();
+        let judgement = crew.judge(self.kind, &names, &places, &mut |name, holds| self.export(seed, name, holds));
         let outcome = Outcome {
             repeat: self.repeat(seed, &folder),
-            grants,
+            grants: judgement.grants,
             took,
-            findings,
-            register: register.total(names.iter().map(String::as_str)),
+            findings: judgement.findings,
+            order: queue.map(|_| judgement.order),
+            register: self.total(&register, &names),
             failures: worker::failures(crew.logs().iter().map(PathBuf::as_path)).expect("failures"),
             faults: faults.into_inner().expect("nobody panicked").counts,
             folder,
@@ -221,22 +240,16 @@ impl Campaign {
         outcome
     }
 
-    fn orders(
-        &self,
-        register: &Register,
-        sides: &[Vec<String>; 2],
-        seed: u64,
-        number: usize,
-        folder: &std::path::Path,
-    ) -> Orders {
+    fn orders(&self, register: &Register, sides: &[Vec<String>; 2], seed: u64, number: usize, folder: &Path) -> Orders {
         Orders {
             urls: sides[number % 2].clone(),
             quorum: self.quorum,
             quarantine: self.quarantine,
+            kind: self.kind,
             names: self.names,
             tasks: self.tasks,
             ttl_ms: self.ttl.as_millis() as u64,
-            wait_ms: 1000,
+            wait_ms: self.wait.as_millis() as u64,
             work_us: self.work.0.as_micros() as u64,
             works: self.work.1,
             stays: self.stays,
@@ -251,7 +264,7 @@ impl Campaign {
     /// Suspends or replaces a worker.
     fn trouble(&self, crew: &Mutex<Crew>, faults: &Mutex<Faults>, hire: &dyn Fn(usize) -> Worker, dice: &mut Rng) {
         let number = dice.usize(0..self.workers);
-        if self.pauses && (!self.kills || dice.f64() < 0.8) {
+        if self.pauses && (!self.kills || dice.f64() >= self.deaths) {
             let lasting = self.ttl.mul_f64(dice.f64() * 2.0);
             locked(faults).note("SIGSTOP a worker", &format!("SIGSTOP worker {number} for {lasting:?}"));
             locked(crew).working[number].freeze();
@@ -279,16 +292,36 @@ impl Campaign {
                 let late = elapsed > self.time * 20 + SLOWEST * self.grants as u32;
                 elapsed >= self.time && struck && (crew.grants() >= self.grants || late)
             }
-            Goal::Overlap => elapsed > PATIENCE || !crew.judge(self.names).1.overlaps.is_empty(),
+            Goal::Overlap => {
+                let names: Vec<String> = (0..self.names).map(worker::name).collect();
+                let found = || crew.judge(self.kind, &names, &[], &mut |_, _| {}).findings;
+                elapsed > PATIENCE || !found().overlaps.is_empty()
+            }
             Goal::LostUpdate => {
                 let names: Vec<String> = (0..self.names).map(worker::name).collect();
-                elapsed > PATIENCE || register.total(names.iter().map(String::as_str)).lost() > 0
+                elapsed > PATIENCE || self.total(register, &names).lost() > 0
             }
         }
     }
 
+    /// The sum over everything that these locks protect.
+    fn total(&self, register: &Register, names: &[String]) -> Total {
+        let protected: Vec<String> = names.iter().flat_map(|name| worker::protected(self.kind, name)).collect();
+        register.total(protected.iter().map(String::as_str))
+    }
+
+    /// Writes a history into the folder that `REDLOCK_HISTORY` names, if exclusion must hold.
+    fn export(&self, seed: u64, name: &str, holds: &[Hold]) {
+        let Some(folder) = env::var_os("REDLOCK_HISTORY").filter(|_| self.careful && self.goal == Goal::Time) else {
+            return;
+        };
+        let file = Path::new(&folder).join(format!("{}-{seed}-{name}.jsonl", self.name));
+        fs::create_dir_all(folder).expect("a folder for histories");
+        history::write_tenures(&file, name, self.kind, holds).expect("a history");
+    }
+
     /// Ends the workers. Each exits once all of its calls have returned.
-    fn dismiss(&self, working: &mut [Worker], seed: u64, folder: &std::path::Path) {
+    fn dismiss(&self, working: &mut [Worker], seed: u64, folder: &Path) {
         working.iter_mut().for_each(Worker::finish);
         let start = Instant::now();
         for worker in working {
@@ -304,13 +337,13 @@ impl Campaign {
     }
 
     /// Waits until servers hold no lock, no subscription and no connection of a worker.
-    fn tidy(&self, servers: &[Server], seed: u64, folder: &std::path::Path) {
+    fn tidy(&self, servers: &[Server], seed: u64, folder: &Path) {
         let start = Instant::now();
         for (node, server) in servers.iter().enumerate() {
             // A key that was written while the clock was ahead lives longer by that.
             let jumped = self.clocks.is_some() && node == 0;
             loop {
-                let keys: Vec<String> = server.command(&["KEYS", "lock-*"]);
+                let keys: Vec<String> = left(server).into_iter().filter(|key| !ends_by_itself(server, key)).collect();
                 let channels: Vec<String> = server.command(&["PUBSUB", "CHANNELS"]);
                 let clients: String = server.command(&["CLIENT", "LIST", "TYPE", "normal"]);
                 let clients = clients.lines().count() - 1;
@@ -324,7 +357,7 @@ impl Campaign {
         }
     }
 
-    fn repeat(&self, seed: u64, folder: &std::path::Path) -> String {
+    fn repeat(&self, seed: u64, folder: &Path) -> String {
         format!(
             "histories in {}; repeat with REDLOCK_CHAOS_SEED={seed} REDLOCK_CHAOS_SECONDS={} cargo test -p redlock-tests \
              --test chaos -- --exact --nocapture {}",
@@ -333,6 +366,14 @@ impl Campaign {
             self.name,
         )
     }
+}
+
+/// True for a node's marker, and for queues of nobody: the places of killed workers count for 5 s after their last word.
+fn ends_by_itself(server: &Server, key: &str) -> bool {
+    let queues = ["redlock_queue", "redlock_wqueue", "redlock_rqueue", "redlock_alive"];
+    key.starts_with("redlock_node")
+        || queues.iter().any(|kind| key.starts_with(kind))
+            && (1..=5_000).contains(&server.command::<i64>(&["PTTL", key]))
 }
 
 /// A number from the environment.
@@ -364,17 +405,35 @@ impl Crew {
         working.chain(self.dead.iter().map(|(logs, _)| logs.clone())).collect()
     }
 
-    /// The number of grants, and the findings of the checker.
-    fn judge(&self, names: usize) -> (usize, Findings) {
+    /// Checks the history of each lock, and calls `seen` with it. `places` has an item for each lock, or none.
+    fn judge(
+        &self,
+        kind: Kind,
+        names: &[String],
+        places: &[Vec<Place>],
+        seen: &mut dyn FnMut(&str, &[Hold]),
+    ) -> Judgement {
         let logs = self.logs();
-        let (mut grants, mut findings) = (0, Findings::default());
-        for name in (0..names).map(worker::name) {
-            let holds = worker::history(logs.iter().map(PathBuf::as_path), &name).expect("histories");
-            grants += holds.len();
-            findings.extend(history::check(holds));
+        let mut judgement = Judgement::default();
+        for (number, name) in names.iter().enumerate() {
+            let holds = worker::history(logs.iter().map(PathBuf::as_path), name).expect("histories");
+            seen(name, &holds);
+            judgement.grants += holds.len();
+            if let Some(places) = places.get(number) {
+                judgement.order.extend(history::check_order(places, &holds));
+            }
+            judgement.findings.extend(history::check_as(kind, holds));
         }
-        (grants, findings)
+        judgement
     }
+}
+
+/// What the histories of all locks show.
+#[derive(Default)]
+struct Judgement {
+    grants: usize,
+    findings: Findings,
+    order: Order,
 }
 
 /// The faults so far.
@@ -385,7 +444,7 @@ struct Faults {
 }
 
 impl Faults {
-    fn new(folder: &std::path::Path) -> Self {
+    fn new(folder: &Path) -> Self {
         let log = File::create(folder.join("faults")).expect("a log of faults");
         Self { started: Instant::now(), log, counts: BTreeMap::new() }
     }
@@ -405,6 +464,8 @@ pub struct Outcome {
     pub took: Duration,
     /// The findings of the checker.
     pub findings: Findings,
+    /// The order of waiters, if the locks promise one and it was observed.
+    pub order: Option<Order>,
     /// The total of the register.
     pub register: Total,
     /// Failed acquires, by error code.
@@ -418,17 +479,22 @@ pub struct Outcome {
 impl Outcome {
     fn line(&self) -> String {
         let mut line = format!(
-            "{} grants in {:.1} s, {} overlaps, {} tokens out of order, {} of {} updates lost; failed acquires {:?};",
+            "{} grants in {:.1} s, {} overlaps, {} slots too many, {} tokens out of order, {} of {} updates lost; failed \
+             acquires {:?};",
             self.grants,
             self.took.as_secs_f64(),
             self.findings.overlaps.len(),
+            self.findings.excess.len(),
             self.findings.disorder.len(),
             self.register.lost(),
             self.register.accepted,
             self.failures,
         );
-        for (fault, count) in &self.faults {
+        if let Some(order) = &self.order {
             // Writing to a string cannot fail.
+            let _ = write!(line, " {} of {} waiters overtaken;", order.overtakes.len(), order.compared);
+        }
+        for (fault, count) in &self.faults {
             let _ = write!(line, " {count} {fault},");
         }
         line
@@ -438,15 +504,24 @@ impl Outcome {
     pub fn expect_order(&self) {
         let repeat = &self.repeat;
         assert!(self.grants > 0 && self.register.accepted > 0, "nothing happened; {repeat}");
-        assert!(self.findings.disorder.is_empty(), "tokens: {:?}; {repeat}", self.findings.disorder);
+        assert!(self.findings.disorder.is_empty(), "tokens: {:?}; {repeat}", first(&self.findings.disorder));
         assert_eq!(self.register.lost(), 0, "updates were lost; {repeat}");
     }
 
-    /// Fails unless also no two holds overlap.
+    /// Fails unless also no two holds overlap that exclude each other, and no more slots are held than there are.
     pub fn expect_exclusion(&self) {
         let repeat = &self.repeat;
-        assert!(self.findings.overlaps.is_empty(), "overlaps: {:?}; {repeat}", self.findings.overlaps);
+        assert!(self.findings.overlaps.is_empty(), "overlaps: {:?}; {repeat}", first(&self.findings.overlaps));
+        assert!(self.findings.excess.is_empty(), "slots too many: {:?}; {repeat}", first(&self.findings.excess));
         self.expect_order();
+    }
+
+    /// Fails unless also no waiter is overtaken, of those that were seen to wait.
+    pub fn expect_turns(&self) {
+        let (repeat, order) = (&self.repeat, self.order.as_ref().expect("an order"));
+        assert!(order.compared > 0, "nobody was seen to wait; {repeat}");
+        assert!(order.overtakes.is_empty(), "waiters were overtaken: {:?}; {repeat}", first(&order.overtakes));
+        self.expect_exclusion();
     }
 
     /// Negative control: fails unless the checker has found overlaps.
@@ -458,6 +533,11 @@ impl Outcome {
     pub fn expect_lost_updates(&self) {
         assert!(self.register.lost() > 0, "the register lost no update; {}", self.repeat);
     }
+}
+
+/// As many findings as a message has. The line of the outcome has their number.
+fn first<T>(findings: &[T]) -> &[T] {
+    &findings[..findings.len().min(5)]
 }
 
 impl Drop for Outcome {

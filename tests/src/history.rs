@@ -1,35 +1,94 @@
-//! Checks the history of one lock in several processes: holds must not overlap, and tokens must be unique and increase
-//! in the order of the grants. It reads logs, so a process may be killed at any point and be written in any language.
+//! Checks the history of one lock of any kind in several processes: who held it when, with which tokens, and in which
+//! order. It reads logs, so a process may be killed at any point and be written in any language.
 //!
-//! A log has one line for each event, with times in ns of `CLOCK_MONOTONIC`, which all processes of a machine share and
-//! every language can read. `grant <token> <ns> [<ns of the call>]` has the time right after an acquire returned.
-//! `release <token> <ns>` has a time right before the release was sent, at which the lock was still held. A process
-//! writes each line out before its next turn. A grant that is lost at once has no second line. Locks of other libraries
-//! have no tokens: a `-` stands in their place, and such holds are only checked for overlaps. Their logs have a further
-//! line, `ready - <ns>`, when they start.
+//! Times are in ns of `CLOCK_MONOTONIC`, which all processes of a machine share. A hold counts from the return of its
+//! acquire to the last moment at which its holder saw it held. `exclusion` checks who holds together, `tokens` the
+//! fencing tokens, `order` the order of waiters, and `log` reads and writes the files.
 
-use std::{collections::HashMap, fs, io, path::Path};
+mod exclusion;
+mod log;
+mod order;
+mod tokens;
+
+use serde::{Deserialize, Serialize};
+
+pub use log::{grant, read, release, write_tenures};
+pub use order::{Order, Place, check_order};
+
+/// The kind of a lock, as far as its history is concerned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    /// A plain lock.
+    #[default]
+    Lock,
+    /// A fair lock.
+    Fair,
+    /// A read/write lock.
+    ReadWrite {
+        /// True on one server: readers between two writers share one token there.
+        shares_tokens: bool,
+    },
+    /// A semaphore.
+    Semaphore {
+        /// The number of its slots.
+        permits: u32,
+    },
+}
+
+/// One slot of a permit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Slot {
+    /// Its number, from 0.
+    pub number: u32,
+    /// Its fencing token.
+    pub token: u64,
+}
+
+/// What a hold holds, and so which others it excludes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Share {
+    /// All of a lock.
+    #[default]
+    Whole,
+    /// The lock as its writer.
+    Write,
+    /// The lock as one of its readers.
+    Read,
+    /// These slots of a semaphore.
+    Slots(Vec<Slot>),
+}
 
 /// One tenure, as its holder saw it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hold {
-    /// The fencing token, if the library has one.
+    /// The fencing token, if the library has one; of a permit that of its first slot.
     pub token: Option<u64>,
+    /// What it holds.
+    pub share: Share,
+    /// True if it went ahead of waiters, as an upgrade may.
+    pub ahead: bool,
     /// When the acquire was called, or, if the log does not say, when it returned.
     pub called: u64,
     /// When the acquire returned.
     pub from: u64,
     /// Until when its holder held it; `None` for a holder that died, or never saw the lock held.
     pub until: Option<u64>,
+    /// When its release had succeeded, if it did.
+    pub released: Option<u64>,
 }
+
+/// A fault in a history: the earlier of two holds, and the later one, which should not be.
+pub type Clash = (Hold, Hold);
 
 /// The findings in a history.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Findings {
-    /// Tenures that started before an earlier one ended.
-    pub overlaps: Vec<(Hold, Hold)>,
+    /// Tenures that started before an earlier one ended that excludes them.
+    pub overlaps: Vec<Clash>,
     /// Tokens that were granted twice, or are not larger than a token granted before their acquire was called.
-    pub disorder: Vec<(Hold, Hold)>,
+    pub disorder: Vec<Clash>,
+    /// Permits of slots that the semaphore does not have, and permits beside which more slots were held than it has.
+    pub excess: Vec<Hold>,
 }
 
 impl Findings {
@@ -37,140 +96,127 @@ impl Findings {
     pub fn extend(&mut self, other: Self) {
         self.overlaps.extend(other.overlaps);
         self.disorder.extend(other.disorder);
+        self.excess.extend(other.excess);
     }
 }
 
-/// Reads the holds from logs.
-pub fn read(logs: impl IntoIterator<Item = impl AsRef<Path>>) -> io::Result<Vec<Hold>> {
-    let mut holds = Vec::new();
-    for log in logs {
-        let mut open: HashMap<Option<u64>, usize> = HashMap::new();
-        for line in fs::read_to_string(log)?.lines() {
-            let mut words = line.split_whitespace();
-            let (Some(event), Some(token), Some(time)) = (words.next(), words.next(), words.next()) else { continue };
-            let token = if token == "-" { Ok(None) } else { token.parse().map(Some) };
-            let (Ok(token), Ok(time)) = (token, time.parse()) else { continue };
-            let called = words.next().and_then(|word| word.parse().ok()).unwrap_or(time);
-            match event {
-                "grant" => {
-                    open.insert(token, holds.len());
-                    holds.push(Hold { token, called, from: time, until: None });
-                }
-                "release" => {
-                    if let Some(index) = open.remove(&token) {
-                        holds[index].until = Some(time);
-                    }
-                }
-                _ => {}
-            }
-        }
-    }
-    Ok(holds)
+/// Finds the faults in the history of a plain lock.
+pub fn check(holds: Vec<Hold>) -> Findings {
+    check_as(Kind::Lock, holds)
 }
 
-/// Finds overlaps and tokens out of order. For a hold without an end only the token counts, since the time of the hold
-/// is unknown.
-pub fn check(mut holds: Vec<Hold>) -> Findings {
+/// Finds the faults in the history of a lock of this kind. Panics if a hold is of another kind.
+///
+/// For a hold without an end only the token counts, since the time of the hold is unknown.
+pub fn check_as(kind: Kind, mut holds: Vec<Hold>) -> Findings {
     holds.sort_by_key(|hold| hold.from);
     let mut findings = Findings::default();
-    let mut last: Option<(Hold, u64)> = None;
-    for hold in &holds {
-        let Some(until) = hold.until else { continue };
-        match last {
-            Some((earlier, end)) if end > hold.from => findings.overlaps.push((earlier, *hold)),
-            _ => {}
+    match kind {
+        Kind::Lock | Kind::Fair => {
+            assert!(holds.iter().all(|hold| hold.share == Share::Whole), "a hold of another kind");
+            check_part(&holds.iter().map(Part::of).collect::<Vec<_>>(), &mut findings);
         }
-        if last.is_none_or(|(_, end)| end < until) {
-            last = Some((*hold, until));
+        Kind::ReadWrite { shares_tokens } => {
+            let fits = |hold: &Hold| matches!(hold.share, Share::Read | Share::Write);
+            assert!(holds.iter().all(fits), "a hold of another kind");
+            let parts: Vec<Part> = holds.iter().map(Part::of).collect();
+            check_part(&parts, &mut findings);
+            if shares_tokens {
+                findings.disorder.extend(tokens::among_readers(&parts));
+            }
+        }
+        Kind::Semaphore { permits } => {
+            for slot in 0..permits {
+                check_part(
+                    &holds.iter().filter_map(|hold| Part::of_slot(hold, slot)).collect::<Vec<_>>(),
+                    &mut findings,
+                );
+            }
+            findings.excess = exclusion::excess(&holds, permits);
         }
     }
-    holds.retain(|hold| hold.token.is_some());
-    // For each hold, the one with the largest token among it and the holds before it.
-    let mut largest: Vec<Hold> = Vec::with_capacity(holds.len());
-    for hold in &holds {
-        let before = largest.last().filter(|before| before.token >= hold.token);
-        largest.push(*before.unwrap_or(hold));
-    }
-    for hold in &holds {
-        let before = holds.partition_point(|other| other.from < hold.called);
-        if let Some(earlier) = largest[..before].last().filter(|earlier| earlier.token > hold.token) {
-            findings.disorder.push((*earlier, *hold));
-        }
-    }
-    holds.sort_by_key(|hold| hold.token);
-    findings.disorder.extend(holds.windows(2).filter(|two| two[0].token == two[1].token).map(|two| (two[0], two[1])));
     findings
+}
+
+fn check_part(parts: &[Part<'_>], findings: &mut Findings) {
+    findings.overlaps.extend(exclusion::overlaps(parts));
+    findings.disorder.extend(tokens::disorder(parts));
+}
+
+/// A hold as far as one resource is concerned: a lock, or one slot. The checks get parts in the order of their grants.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    hold: &'a Hold,
+    token: Option<u64>,
+    /// True if it excludes all others, false for a reader.
+    alone: bool,
+}
+
+impl<'a> Part<'a> {
+    fn of(hold: &'a Hold) -> Self {
+        Self { hold, token: hold.token, alone: hold.share != Share::Read }
+    }
+
+    fn of_slot(hold: &'a Hold, number: u32) -> Option<Self> {
+        let Share::Slots(slots) = &hold.share else { panic!("a hold of another kind") };
+        let slot = slots.iter().find(|slot| slot.number == number)?;
+        Some(Self { hold, token: Some(slot.token), alone: true })
+    }
+}
+
+fn clash(earlier: Part<'_>, later: Part<'_>) -> Clash {
+    (earlier.hold.clone(), later.hold.clone())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn hold(token: u64, from: u64, until: u64) -> Hold {
-        Hold { token: Some(token), called: from, from, until: Some(until) }
+    /// A hold of a lock that was called at the moment of its grant.
+    pub(super) fn hold(token: u64, from: u64, until: u64) -> Hold {
+        Hold { token: Some(token), called: from, from, until: Some(until), ..Hold::default() }
     }
 
-    #[test]
-    fn a_clean_history_has_no_findings() {
-        assert_eq!(check(vec![hold(2, 20, 30), hold(1, 10, 20), hold(9, 31, 40)]), Findings::default());
+    pub(super) fn reader(token: u64, from: u64, until: u64) -> Hold {
+        Hold { share: Share::Read, ..hold(token, from, until) }
     }
 
-    #[test]
-    fn an_overlap_is_found() {
-        let (a, b) = (hold(1, 10, 21), hold(2, 20, 30));
-        assert_eq!(check(vec![a, b]).overlaps, vec![(a, b)]);
+    pub(super) fn writer(token: u64, from: u64, until: u64) -> Hold {
+        Hold { share: Share::Write, ..hold(token, from, until) }
     }
 
-    #[test]
-    fn a_token_that_does_not_rise_is_found() {
-        let (a, b) = (hold(2, 10, 20), hold(2, 20, 30));
-        assert_eq!(check(vec![a, b]).disorder, vec![(a, b)]);
+    pub(super) fn permit(slots: &[(u32, u64)], from: u64, until: u64) -> Hold {
+        let slots: Vec<Slot> = slots.iter().map(|&(number, token)| Slot { number, token }).collect();
+        Hold { share: Share::Slots(slots.clone()), ..hold(slots[0].token, from, until) }
     }
 
-    #[test]
-    fn an_overlap_across_others_is_found() {
-        let (long, short, last) = (hold(1, 10, 50), hold(2, 20, 25), hold(3, 40, 60));
-        assert_eq!(check(vec![long, short, last]).overlaps, vec![(long, short), (long, last)]);
-    }
+    pub(super) const READ_WRITE: Kind = Kind::ReadWrite { shares_tokens: true };
+    pub(super) const ON_A_QUORUM: Kind = Kind::ReadWrite { shares_tokens: false };
+    pub(super) const SEMAPHORE: Kind = Kind::Semaphore { permits: 3 };
 
     #[test]
-    fn tokens_are_in_order_of_calls_that_follow_grants() {
-        // The second acquire was called while the reply to the first was in flight: either may have the smaller token.
-        let (first, second) = (hold(2, 20, 30), Hold { called: 15, ..hold(1, 31, 40) });
-        assert_eq!(check(vec![first, second]), Findings::default());
-        let second = Hold { called: 21, ..second };
-        assert_eq!(check(vec![first, second]).disorder, vec![(first, second)]);
-        // Also with other holds in between.
-        let between = hold(3, 41, 42);
-        let late = Hold { called: 45, ..hold(2, 50, 51) };
-        assert_eq!(check(vec![between, late]).disorder, vec![(between, late)]);
+    fn clean_histories_have_no_findings() {
+        let lock = vec![hold(2, 20, 30), hold(1, 10, 20), hold(9, 31, 40)];
+        assert_eq!(check(lock.clone()), Findings::default());
+        assert_eq!(check_as(Kind::Fair, lock), Findings::default());
+        let readers = [reader(11, 20, 60), reader(11, 25, 30), reader(11, 59, 70)];
+        let writers = [writer(10, 10, 20), writer(20, 70, 80), writer(22, 80, 90)];
+        assert_eq!(check_as(READ_WRITE, [&readers[..], &writers].concat()), Findings::default());
+        let permits = vec![
+            permit(&[(0, 5), (2, 5)], 10, 20),
+            permit(&[(1, 4)], 15, 30),
+            permit(&[(0, 6)], 20, 40),
+            permit(&[(1, 5), (2, 6)], 30, 35),
+        ];
+        assert_eq!(check_as(SEMAPHORE, permits), Findings::default());
     }
 
     #[test]
     fn of_a_hold_without_an_end_only_the_token_counts() {
         let (lost, held) = (Hold { until: None, ..hold(1, 25, 0) }, hold(2, 20, 30));
         let called = Hold { called: 1, ..lost };
-        assert_eq!(check(vec![called, held]), Findings::default());
+        assert_eq!(check(vec![called.clone(), held.clone()]), Findings::default());
         let twice = Hold { token: Some(2), ..called };
         assert_eq!(check(vec![twice, held]).disorder.len(), 1);
-    }
-
-    #[test]
-    fn without_a_token_only_overlaps_count() {
-        let bare = |from, until| Hold { token: None, ..hold(0, from, until) };
-        assert_eq!(check(vec![bare(10, 20), hold(2, 20, 30), bare(30, 40), hold(3, 40, 50)]), Findings::default());
-        let (theirs, ours) = (bare(10, 21), hold(1, 20, 30));
-        assert_eq!(check(vec![theirs, ours]).overlaps, vec![(theirs, ours)]);
-    }
-
-    #[test]
-    fn a_log_without_tokens_is_read() -> io::Result<()> {
-        let log = std::env::temp_dir().join(format!("redlock-history-{}", std::process::id()));
-        fs::write(&log, "ready - 1\ngrant - 20 10\nrelease - 30\ngrant - 50 40\n")?;
-        let holds = read([&log]);
-        fs::remove_file(&log)?;
-        let first = Hold { token: None, called: 10, from: 20, until: Some(30) };
-        assert_eq!(holds?, vec![first, Hold { called: 40, from: 50, until: None, ..first }]);
-        Ok(())
     }
 }

@@ -1,5 +1,5 @@
 //! Helpers shared by the tests of all layers: real servers with faults, a common interface to servers and in-memory
-//! nodes, the shared scenarios and the drivers that run them in each language, a checker of histories, processes of
+//! nodes, the shared scenarios and the drivers that run them in each language, checkers of histories, processes of
 //! other languages and libraries, and the parts of the chaos tests: a faulty network, faulty clocks, random faults, and
 //! worker processes.
 
@@ -20,6 +20,7 @@ pub mod event_loop;
 pub mod history;
 pub mod nemesis;
 pub mod nodes;
+pub mod observer;
 pub mod peer;
 pub mod process;
 pub mod proxy;
@@ -46,11 +47,15 @@ pub async fn until(limit: Duration, what: &str, mut happened: impl FnMut() -> bo
 
 /// Waits until a server has no keys except those that may stay for a while: token counters, and notes of ended tenures.
 pub async fn nothing_stays(limit: Duration, server: &server::Server) {
-    let may_stay = |key: &String| {
-        ["redlock_token", "redlock_slot_tokens", "redlock_ended"].iter().any(|kind| key.starts_with(kind))
-    };
-    let keys = || -> Vec<String> { server.command(&["KEYS", "*"]) };
-    until(limit, "nothing stays", || keys().iter().all(may_stay)).await;
+    until(limit, "nothing stays", || left(server).is_empty()).await;
+}
+
+/// The keys of a server, except those that may stay for a while: token counters, and notes of ended tenures.
+pub fn left(server: &server::Server) -> Vec<String> {
+    let mut keys: Vec<String> = server.command(&["KEYS", "*"]);
+    let may_stay = ["redlock_token", "redlock_slot_tokens", "redlock_ended"];
+    keys.retain(|key| !may_stay.iter().any(|kind| key.starts_with(kind)));
+    keys
 }
 
 /// Waits until a lease is renewed: only a renewal makes its remaining time grow.

@@ -3,12 +3,12 @@
 //!
 //! In each tenure it acts as a careful program does: it reads the register with its token, checks that it still holds
 //! the lock, works, and writes. Between the check and the write the lock may be lost, which is why the register checks
-//! tokens as well. Some tenures are kept until their leases end. A worker that still believes in a lease after its
-//! deadline panics.
+//! tokens as well. A reader writes nothing; a permit does all this for each of its slots. Some tenures are kept until
+//! their leases end; some writers become readers, and some readers writers. A worker that still believes in a lease after
+//! its deadline panics.
 
 use std::{
     collections::{BTreeMap, HashMap, hash_map::Entry},
-    fmt::Write as _,
     fs::{self, File, OpenOptions},
     io::{self, Read, Write},
     path::{Path, PathBuf},
@@ -23,12 +23,12 @@ use std::{
 };
 
 use fastrand::Rng;
-use redlock::{Client, Config, Lease, LockError, LockOptions, Ttl};
+use redlock::{Client, Config, Lease, Lock, LockError, LockOptions, ReadWriteLock, ReleaseOutcome, Semaphore, Ttl};
 use serde::{Deserialize, Serialize};
 use tokio::{task::LocalSet, time::sleep};
 
 use crate::{
-    history::{self, Hold},
+    history::{self, Hold, Kind, Share, Slot},
     locked,
     process::{monotonic, signal},
     register::{Access, Check},
@@ -38,6 +38,12 @@ use crate::{
 const STEP: u64 = 10;
 /// The shortest ttl that a watchdog may renew, in ms.
 const SHORTEST_WATCHDOG: u64 = 300;
+/// The share of readers among the acquires of read/write locks.
+const READS: f64 = 0.7;
+/// The share of tenures of read/write locks that try to change from one way to hold to the other.
+const CHANGES: f64 = 0.1;
+/// The largest number of slots that a permit has.
+const MOST_SLOTS: u32 = 2;
 
 /// The orders of a worker, which it gets as its one argument in JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -48,6 +54,8 @@ pub struct Orders {
     pub quorum: Option<usize>,
     /// Whether restarted nodes do not vote for a while.
     pub quarantine: bool,
+    /// The kind of the locks.
+    pub kind: Kind,
     /// The number of locks.
     pub names: usize,
     /// The largest number of concurrent tenures.
@@ -77,6 +85,14 @@ pub struct Orders {
 /// The name of a lock.
 pub fn name(number: usize) -> String {
     format!("lock-{number}")
+}
+
+/// The names of what one lock protects in the register: one for each slot of a semaphore.
+pub fn protected(kind: Kind, name: &str) -> Vec<String> {
+    match kind {
+        Kind::Semaphore { permits } => (0..permits).map(|slot| format!("{name}/{slot}")).collect(),
+        _ => vec![name.to_owned()],
+    }
 }
 
 /// A worker's process, which is killed when dropped.
@@ -168,11 +184,44 @@ pub fn failures<'a>(logs: impl IntoIterator<Item = &'a Path>) -> io::Result<BTre
 struct Work {
     orders: Orders,
     /// For each name, a lock with a fixed ttl and one with a renewed ttl.
-    locks: Vec<[redlock::Lock; 2]>,
+    locks: Vec<[Target; 2]>,
     logs: Mutex<HashMap<usize, File>>,
     failures: Mutex<BTreeMap<&'static str, u64>>,
     grants: AtomicU64,
     over: AtomicBool,
+}
+
+/// A lock of any kind.
+enum Target {
+    Lock(Lock),
+    ReadWrite(ReadWriteLock),
+    Semaphore(Semaphore),
+}
+
+impl Target {
+    fn new(client: &Client, kind: Kind, name: &str, mut options: LockOptions) -> Result<Self, LockError> {
+        Ok(match kind {
+            Kind::Lock | Kind::Fair => {
+                options.fair = kind == Kind::Fair;
+                Self::Lock(client.lock(name, options)?)
+            }
+            Kind::ReadWrite { .. } => Self::ReadWrite(client.read_write_lock(name, options)?),
+            Kind::Semaphore { permits } => Self::Semaphore(client.semaphore(name, permits, options)?),
+        })
+    }
+
+    /// Draws one of the ways to acquire it. Returns its call, and the share of a lease; slots are known later.
+    fn draw(&self, dice: &mut Rng) -> Result<(Lock, Share), LockError> {
+        Ok(match self {
+            Self::Lock(lock) => (lock.clone(), Share::Whole),
+            Self::ReadWrite(lock) if dice.f64() < READS => (lock.read().clone(), Share::Read),
+            Self::ReadWrite(lock) => (lock.write().clone(), Share::Write),
+            Self::Semaphore(semaphore) => {
+                let count = dice.u32(1..=MOST_SLOTS.min(semaphore.permits()));
+                (semaphore.taking(count)?, Share::Slots(Vec::new()))
+            }
+        })
+    }
 }
 
 /// Carries out the orders until its standard input ends.
@@ -191,7 +240,7 @@ pub fn run(orders: Orders) -> Result<(), Failure> {
         let mut options = LockOptions::default();
         options.ttl = ttl;
         options.wait = Some(Duration::from_millis(orders.wait_ms));
-        client.lock(&name(number), options)
+        Target::new(&client, orders.kind, &name(number), options)
     };
     let fixed = Ttl::Fixed(Duration::from_millis(orders.ttl_ms));
     let locks = (0..orders.names).map(|number| Ok([lock(number, fixed)?, lock(number, Ttl::Watchdog)?]));
@@ -240,8 +289,9 @@ impl Work {
         while !self.over.load(SeqCst) {
             let number = dice.usize(0..self.locks.len());
             let renewed = dice.bool();
+            let (lock, share) = self.locks[number][usize::from(renewed)].draw(&mut dice)?;
             let called = monotonic();
-            let lease = match self.locks[number][usize::from(renewed)].acquire().await {
+            let lease = match lock.acquire().await {
                 Ok(lease) => lease,
                 Err(error) => {
                     let code = error.code();
@@ -254,56 +304,70 @@ impl Work {
                     continue;
                 }
             };
-            let from = monotonic();
-            let valid = (self.orders.ttl_ms as f64 * 1e6 * (1.0 - self.orders.drift)) as u64;
-            let bound = if renewed { u64::MAX } else { from + valid };
-            let tenure = Tenure { lease: &lease, name: &name(number), bound, until: None };
-            let until = self.act(tenure, from, renewed, &mut access, &mut dice).await?;
-            self.note(number, Hold { token: Some(lease.token()), called, from, until })?;
-            lease.release().await?;
+            let mut tenure = Tenure::begin(&lease, share, called, self.valid(renewed));
+            loop {
+                self.write(number, &history::grant(&tenure.hold, lease.owner()))?;
+                if self.grants.fetch_add(1, SeqCst) % STEP == STEP - 1 {
+                    let mut output = io::stdout();
+                    output.write_all(b".")?;
+                    output.flush()?;
+                }
+                self.act(&mut tenure, &name(number), renewed, &mut access, &mut dice).await?;
+                let changed = if dice.f64() < CHANGES { tenure.change(self.valid(renewed)).await? } else { None };
+                self.write(number, &tenure.end(None))?;
+                let Some(changed) = changed else { break };
+                tenure = changed;
+            }
+            if lease.release().await? == ReleaseOutcome::Released {
+                self.write(number, &tenure.end(Some(monotonic())))?;
+            }
         }
         Ok(())
     }
 
-    /// Acts during one tenure. Returns until when it was held.
+    /// The time in ns between the request for a lease and its deadline. `None` if it is renewed.
+    fn valid(&self, renewed: bool) -> Option<u64> {
+        (!renewed).then_some((self.orders.ttl_ms as f64 * 1e6 * (1.0 - self.orders.drift)) as u64)
+    }
+
+    /// Acts during one tenure.
     async fn act(
         &self,
-        mut tenure: Tenure<'_>,
-        from: u64,
+        tenure: &mut Tenure<'_>,
+        name: &str,
         renewed: bool,
         access: &mut Access,
         dice: &mut Rng,
-    ) -> Result<Option<u64>, Failure> {
-        let (ttl, token, name) = (self.orders.ttl_ms * 1_000_000, tenure.lease.token(), tenure.name);
+    ) -> Result<(), Failure> {
+        let ttl = self.orders.ttl_ms * 1_000_000;
         let works = dice.f64() < self.orders.works;
         let work = Duration::from_micros(if works { dice.u64(0..=self.orders.work_us) } else { 0 });
         let stays = dice.f64() < self.orders.stays;
         tenure.look();
-        if let Some(value) = access.read(name, token).await? {
-            let held = tenure.look();
-            if !work.is_zero() {
-                sleep(work).await;
+        let mut read = Vec::new();
+        for (name, token) in tenure.protected(name) {
+            if let Some(value) = access.read(&name, token).await? {
+                read.push((name, token, value));
             }
-            if held {
-                access.write(name, token, value + 1).await?;
+        }
+        let held = tenure.look();
+        if !work.is_zero() {
+            sleep(work).await;
+        }
+        if held && tenure.hold.share != Share::Read {
+            for (name, token, value) in read {
+                access.write(&name, token, value + 1).await?;
             }
         }
         // A renewed tenure does not end by itself.
-        let enough = if renewed { from + ttl * 2 } else { u64::MAX };
+        let enough = if renewed { tenure.hold.from + ttl * 2 } else { u64::MAX };
         while tenure.look() && stays && monotonic() < enough {
             sleep(Duration::from_millis(1)).await;
         }
-        Ok(tenure.until)
+        Ok(())
     }
 
-    fn note(&self, number: usize, hold: Hold) -> io::Result<()> {
-        let Hold { token, called, from, until } = hold;
-        let token = token.map_or_else(|| "-".to_owned(), |token| token.to_string());
-        let mut lines = format!("grant {token} {from} {called}\n");
-        if let Some(until) = until {
-            // Writing to a string cannot fail.
-            let _ = writeln!(lines, "release {token} {until}");
-        }
+    fn write(&self, number: usize, lines: &str) -> io::Result<()> {
         let mut logs = locked(&self.logs);
         let log = match logs.entry(number) {
             Entry::Occupied(known) => known.into_mut(),
@@ -312,26 +376,27 @@ impl Work {
                 new.insert(OpenOptions::new().create(true).append(true).open(path)?)
             }
         };
-        log.write_all(lines.as_bytes())?;
-        if self.grants.fetch_add(1, SeqCst) % STEP == STEP - 1 {
-            let mut output = io::stdout();
-            output.write_all(b".")?;
-            output.flush()?;
-        }
-        Ok(())
+        log.write_all(lines.as_bytes())
     }
 }
 
 struct Tenure<'a> {
     lease: &'a Lease,
-    name: &'a str,
     /// Its deadline is not later than this, since the request was sent before its acquire returned.
     bound: u64,
-    /// The last moment at which it was certainly held.
-    until: Option<u64>,
+    /// What is known of it. `until` is the last moment at which it was certainly held.
+    hold: Hold,
 }
 
-impl Tenure<'_> {
+impl<'a> Tenure<'a> {
+    fn begin(lease: &'a Lease, share: Share, called: u64, valid: Option<u64>) -> Self {
+        let from = monotonic();
+        let slots = || lease.slots().iter().map(|slot| Slot { number: slot.number, token: slot.token }).collect();
+        let share = if matches!(share, Share::Slots(_)) { Share::Slots(slots()) } else { share };
+        let hold = Hold { token: Some(lease.token()), share, called, from, ..Hold::default() };
+        Self { lease, bound: valid.map_or(u64::MAX, |valid| from + valid), hold }
+    }
+
     /// Returns true if it is held. If so, it was also held just before the check, at the time that this records.
     fn look(&mut self) -> bool {
         let now = monotonic();
@@ -339,8 +404,42 @@ impl Tenure<'_> {
         if held {
             // This must hold even right after the process was suspended.
             assert!(now <= self.bound, "the lease is held {} ns after its deadline", now - self.bound);
-            self.until = Some(now);
+            self.hold.until = Some(now);
         }
         held
+    }
+
+    /// What it protects in the register, with the tokens for that.
+    fn protected(&self, name: &str) -> Vec<(String, u64)> {
+        match &self.hold.share {
+            Share::Slots(slots) => slots.iter().map(|slot| (format!("{name}/{}", slot.number), slot.token)).collect(),
+            _ => self.hold.token.map(|token| (name.to_owned(), token)).into_iter().collect(),
+        }
+    }
+
+    /// Makes a reader of a writer, or a writer of a reader that is alone. `None` if it is neither, or stays what it is, or
+    /// is lost.
+    async fn change(&self, valid: Option<u64>) -> Result<Option<Self>, Failure> {
+        let called = monotonic();
+        let changed = match self.hold.share {
+            Share::Write => self.lease.downgrade().await.map(|()| Some(Share::Read)),
+            Share::Read => self.lease.try_upgrade().await.map(|writes| writes.then_some(Share::Write)),
+            _ => return Ok(None),
+        };
+        match changed {
+            Ok(share) => Ok(share.map(|share| {
+                let mut changed = Self::begin(self.lease, share, called, valid);
+                changed.hold.ahead = true;
+                changed
+            })),
+            Err(error) if matches!(error.code(), "lost" | "unavailable") => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The lines of its end.
+    fn end(&self, released: Option<u64>) -> String {
+        let until = if released.is_none() { self.hold.until } else { None };
+        history::release(self.hold.token.unwrap_or_default(), self.lease.owner(), until, released)
     }
 }

@@ -1,9 +1,9 @@
-//! Chaos on real servers. Processes take locks while servers are frozen, killed, emptied and replaced, the network
-//! delays, loses and cuts, clocks jump, and the processes themselves are suspended and killed. The checkers verify that
-//! no two processes hold a lock at once, that tokens are unique and increase, and that a register that checks tokens
-//! loses no update.
+//! Chaos on real servers. Processes take locks of every kind while servers are frozen, killed, emptied and replaced, the
+//! network delays, loses and cuts, clocks jump, and the processes themselves are suspended and killed. The checkers verify
+//! that no two processes hold at once what excludes each other, that tokens are unique and increase, that a register that
+//! checks tokens loses no update, and that nobody overtakes a waiter where an order is promised.
 //!
-//! Where the faults void exclusion, the last two must hold all the same. Negative controls show that the checkers find
+//! Where the faults void exclusion, tokens and register must hold all the same. Negative controls show that the checkers find
 //! violations: no margin, no fencing, no quarantine, a majority with a clock that jumps. See `docs/guarantees.md`.
 //!
 //! `REDLOCK_CHAOS_SEED` repeats a schedule. `REDLOCK_CHAOS_SECONDS` sets the length of each campaign.
@@ -12,19 +12,32 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
-    sync::{Mutex, MutexGuard},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    thread,
     time::Duration,
 };
 
+use redlock::{Client, Config, LockOptions, ReleaseOutcome};
 use redlock_tests::{
     campaign::{Campaign, Goal, number},
+    history::{Hold, Kind, check_order},
     locked,
     nemesis::{
         Fault::{self, *},
         HARMLESS,
     },
+    observer,
+    process::monotonic,
+    proxy::{Direction, Flow, Proxy},
     register::Check,
+    server::Server,
+    until,
 };
+
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The harmless faults and some others.
 fn harmless_and(others: &[Fault]) -> Vec<Fault> {
@@ -123,6 +136,104 @@ fn one_name() {
         ..campaign("one_name")
     };
     campaign.run().expect_exclusion();
+}
+
+/// The faults of a server that keeps its keys, each of a kind of its own: the others strike the plain locks.
+const FAULTS: &[Fault] = &[Freeze, ForgetScripts, Disconnect, Delay, Hold, Lose, CutBytes, HalfClose, Restart];
+
+/// Few locks, for which others wait. Waiters that were killed delay the others for up to 5 s, so few are.
+fn contended(name: &'static str, kind: Kind) -> Campaign {
+    Campaign {
+        kind,
+        names: 16,
+        durable: true,
+        faults: FAULTS.to_vec(),
+        pauses: true,
+        kills: true,
+        deaths: 0.05,
+        wait: Duration::from_secs(2),
+        time: Duration::from_secs(4),
+        grants: share(2),
+        ..campaign(name)
+    }
+}
+
+#[test]
+fn fair_locks() {
+    let _turn = turn();
+    contended("fair_locks", Kind::Fair).run().expect_turns();
+}
+
+#[test]
+fn read_write_locks() {
+    let _turn = turn();
+    contended("read_write_locks", Kind::ReadWrite { shares_tokens: true }).run().expect_turns();
+}
+
+#[test]
+fn read_write_locks_on_five_servers() {
+    let _turn = turn();
+    let campaign = Campaign {
+        nodes: 5,
+        durable: false,
+        faults: [FAULTS, &[Flush, Failover]].concat(),
+        deaths: 0.2,
+        ..contended("read_write_locks_on_five_servers", Kind::ReadWrite { shares_tokens: false })
+    };
+    campaign.run().expect_exclusion();
+}
+
+#[test]
+fn semaphores() {
+    let _turn = turn();
+    contended("semaphores", Kind::Semaphore { permits: 3 }).run().expect_turns();
+}
+
+/// A waiter has its place and sends nothing more, and the lock is freed by hand: an acquire that does not queue gets it.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_does_not_queue_is_seen_to_overtake() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port());
+    let client = |url: String| Client::new(Config::new([url])).unwrap();
+    let lock = |client: &Client, fair| {
+        let mut options = LockOptions::default();
+        options.fair = fair;
+        client.lock("x", options).unwrap()
+    };
+    let (holder, waiter, other) = (client(server.url()), client(proxy.url()), client(server.url()));
+    let held = lock(&holder, true).acquire().await.unwrap();
+    let waits = tokio::spawn(lock(&waiter, true).acquire());
+    let queue = observer::queue(Kind::Fair).unwrap();
+    until(PATIENCE, "it has its place", || server.command::<usize>(&["ZCARD", &format!("{queue}:{{x}}")]) == 1).await;
+    proxy.flow(Direction::Requests, Flow::Hold);
+    let (url, over) = (server.url(), Arc::new(AtomicBool::new(false)));
+    let end = over.clone();
+    let observer = thread::spawn(move || observer::observe(&url, queue, &["x".to_owned()], &end));
+    looks(&server, 10).await;
+    let _: usize = server.command(&["DEL", "x"]);
+    let called = monotonic();
+    let ahead = lock(&other, false).try_acquire().await.unwrap().expect("the lock is free");
+    let hold = Hold { token: Some(ahead.token()), called, from: monotonic(), ..Hold::default() };
+    looks(&server, 10).await;
+    over.store(true, SeqCst);
+    let places = observer.join().unwrap();
+    let order = check_order(&places[0], &[hold]);
+    assert_eq!((order.compared, order.overtakes.len()), (1, 1), "{places:?}");
+    proxy.heal();
+    waits.abort();
+    assert_eq!(ahead.release().await.unwrap(), ReleaseOutcome::Released);
+    assert_eq!(held.release().await.unwrap(), ReleaseOutcome::Lost);
+}
+
+/// Waits until scripts were sent in full so often from now on. An observer does that all the time, clients once a script.
+async fn looks(server: &Server, count: u64) {
+    let looks = || -> u64 {
+        let info: String = server.command(&["INFO", "commandstats"]);
+        let calls = info.split_once("cmdstat_eval:calls=").map_or("0", |(_, rest)| rest.split(',').next().unwrap());
+        calls.parse().unwrap()
+    };
+    let enough = looks() + count;
+    until(PATIENCE, "the observer looks", || looks() >= enough).await;
 }
 
 /// A server that loses its keys voids exclusion, but not the order of tokens.

@@ -541,7 +541,8 @@ async fn take_turns(client: Client, name: &'static str, times: usize) -> Vec<Hol
         let from = monotonic();
         tokio::task::yield_now().await;
         let until = monotonic();
-        holds.push(Hold { token: Some(lease.token()), called, from, until: lease.held().then_some(until) });
+        let until = lease.held().then_some(until);
+        holds.push(Hold { token: Some(lease.token()), called, from, until, ..Hold::default() });
         lease.release().await.unwrap();
     }
     holds

@@ -117,12 +117,12 @@ pub(crate) fn fight(fight: &Fight<'_>) -> Vec<Row> {
 
 /// How long one of two sides waited after each release of the other.
 pub(crate) fn waits(logs: &[Vec<Hold>], side: usize) -> Vec<u64> {
-    let of_side = |(who, log): (usize, &Vec<Hold>)| log.iter().map(|hold| (who, *hold)).collect::<Vec<_>>();
+    let of_side = |(who, log): (usize, &Vec<Hold>)| log.iter().map(|hold| (who, hold.clone())).collect::<Vec<_>>();
     let mut all: Vec<(usize, Hold)> = logs.iter().enumerate().flat_map(of_side).collect();
     all.sort_by_key(|(_, hold)| hold.from);
     let handoffs = all.windows(2).filter(|pair| pair[0].0 != side && pair[1].0 == side);
     let wait = |pair: &[(usize, Hold)]| {
-        let (earlier, later) = (pair[0].1, pair[1].1);
+        let (earlier, later) = (&pair[0].1, &pair[1].1);
         later.from.saturating_sub(earlier.until.unwrap_or(0).max(later.called))
     };
     handoffs.map(wait).collect()
