@@ -640,7 +640,7 @@ impl Diff {
                 Arg::Drawn(name, field, plus) => {
                     let drawn = self.drawn.get(&(name.clone(), field.clone())).map(|sides| &sides[side][..]);
                     let each = drawn.unwrap_or(&[(0, 1)]).iter();
-                    each.map(|(slot, token)| format!("{slot}:{}", token + plus)).collect::<Vec<_>>().join(",")
+                    each.map(|(slot, token)| format!("{slot}:{}", (token + plus).max(1))).collect::<Vec<_>>().join(",")
                 }
             });
             resolved.collect()

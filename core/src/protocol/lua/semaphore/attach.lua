@@ -6,8 +6,8 @@ local now = clock()
 local old, ttl, wanted = ARGV[2], tonumber(ARGV[3]), ARGV[4]
 if not mend(key, slots, taken, now) then return -2 end
 local its = redis.call('HGET', slots, field)
-local ends = its == wanted and ends_at(field, its, now)
-if ends then return math.floor((ends - now) / 1000) end
+local ends = ends_at(field, its, now)
+if ends then return its == wanted and math.floor((ends - now) / 1000) or -2 end
 its = redis.call('HGET', slots, old)
 ends = its == wanted and ends_at(old, its, now)
 if not ends then return -2 end

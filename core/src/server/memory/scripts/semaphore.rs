@@ -609,10 +609,8 @@ impl Wired<'_> {
         if !self.mend(of)? {
             return Ok(Reply::Int(-2));
         }
-        if let Some((its, Some(ends))) = self.permit_of(of, permit.field)?
-            && its == wanted
-        {
-            return Ok(Reply::Int((ends - now) / 1000));
+        if let Some((its, Some(ends))) = self.permit_of(of, permit.field)? {
+            return Ok(Reply::Int(if its == wanted { (ends - now) / 1000 } else { -2 }));
         }
         let Some((its, Some(ends))) = self.permit_of(of, old)?.filter(|(its, _)| its == wanted) else {
             return Ok(Reply::Int(-2));
