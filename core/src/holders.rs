@@ -200,12 +200,11 @@ pub(crate) async fn permits(session: &Session, names: &Names) -> Result<Vec<Perm
         for permit in permits {
             // With other slots it is another permit: an attempt that has not agreed on its slots.
             let same = |(known, _): &&mut (Permitted, _)| known.field == permit.field && known.slots == permit.slots;
-            match seen.iter_mut().find(same) {
-                Some((_, left)) => left.push(permit.left),
-                None => {
-                    let left = vec![permit.left];
-                    seen.push((permit, left));
-                }
+            if let Some((_, left)) = seen.iter_mut().find(same) {
+                left.push(permit.left);
+            } else {
+                let left = vec![permit.left];
+                seen.push((permit, left));
             }
         }
     }

@@ -48,7 +48,9 @@ pub async fn until(limit: Duration, what: &str, mut happened: impl FnMut() -> bo
 /// the marker of a node.
 pub async fn nothing_stays(limit: Duration, server: &server::Server) {
     let may_stay = |key: &String| {
-        ["redlock_token", "redlock_slot_tokens", "redlock_ended", "redlock_node"].iter().any(|kind| key.starts_with(kind))
+        ["redlock_token", "redlock_slot_tokens", "redlock_ended", "redlock_node"]
+            .iter()
+            .any(|kind| key.starts_with(kind))
     };
     let keys = || -> Vec<String> { server.command(&["KEYS", "*"]) };
     until(limit, "nothing stays", || keys().iter().all(may_stay)).await;

@@ -11,9 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redlock::{
-    Client, Config, Kind, Lease, LockError, LockOptions, LostReason, Owner, ReleaseOutcome, Semaphore, Ttl,
-};
+use redlock::{Client, Config, Kind, Lease, LockError, LockOptions, LostReason, Owner, ReleaseOutcome, Semaphore, Ttl};
 use redlock_tests::{locked, nothing_stays, server::Server, until};
 use tokio::task::JoinHandle;
 
@@ -265,7 +263,11 @@ async fn a_minority_that_is_down_or_frozen_keeps_nothing() {
         released(ours.acquire_many(2).await.unwrap()).await;
         released(theirs.acquire().await.unwrap()).await;
         clean(&servers).await;
-        if freezes { servers[1].freeze() } else { servers[1].stop() }
+        if freezes {
+            servers[1].freeze()
+        } else {
+            servers[1].stop()
+        }
         let start = Instant::now();
         let (first, second) = (ours.acquire().await.unwrap(), theirs.acquire().await.unwrap());
         assert_ne!(numbers(&first), numbers(&second));

@@ -7,8 +7,8 @@ use crate::{
     config::wire_ttl,
     protocol::{
         calls::{
-            AttachPermit, BumpPermit, EndPermits, EnterSemaphore, InspectPermits, Label, LeaveEntry, RelocatePermit,
-            Permit, PermitWaiting, Protocol, QueueEntry, RenewPermit, RepairPermit, TakeSlots, joined,
+            AttachPermit, BumpPermit, EndPermits, EnterSemaphore, InspectPermits, Label, LeaveEntry, Permit,
+            PermitWaiting, Protocol, QueueEntry, RelocatePermit, RenewPermit, RepairPermit, TakeSlots, joined,
         },
         names::Names,
         primitive::Primitive,

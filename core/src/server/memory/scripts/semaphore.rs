@@ -236,13 +236,7 @@ impl Wired<'_> {
         Ok(drawn.join(","))
     }
 
-    fn draw_each(
-        &mut self,
-        tokens: &str,
-        token_ttl: &str,
-        found: &[i64],
-        proposal: &str,
-    ) -> Result<String, Fault> {
+    fn draw_each(&mut self, tokens: &str, token_ttl: &str, found: &[i64], proposal: &str) -> Result<String, Fault> {
         let mut now = self.redis.time();
         let proposed = number(proposal)?;
         if proposed != 0 {
@@ -347,8 +341,7 @@ impl Wired<'_> {
             if head.is_some() {
                 self.redis.zrem(waiting.queue, &entry)?;
             }
-            let drawn =
-                self.grant_slots(of, (permit.tokens, waiting.token_ttl), (permit.field, &found), ttl, "0")?;
+            let drawn = self.grant_slots(of, (permit.tokens, waiting.token_ttl), (permit.field, &found), ttl, "0")?;
             return Ok(Reply::Text(format!("1 {drawn} {now}")));
         }
         let mut retry_after = match self.redis.zend(of.key, false)? {
@@ -383,8 +376,7 @@ impl Wired<'_> {
     pub(super) fn take_slots(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
         let permit = Permit::read(&mut given).ok_or_else(missing)?;
         let waiting = PermitWaiting::read(&mut given).ok_or_else(missing)?;
-        let TakeSlots { count, of: size, ttl, start, proposal } =
-            TakeSlots::read(&mut given).ok_or_else(missing)?;
+        let TakeSlots { count, of: size, ttl, start, proposal } = TakeSlots::read(&mut given).ok_or_else(missing)?;
         let (of, now) = (permit_keys(&permit), self.redis.time());
         if let Some(refusal) = self.refusal(given)? {
             return Ok(refusal);
