@@ -105,11 +105,15 @@ mod switched {
         RestForgotten,
         /// After a release the tenure keeps the lock until its `min_hold` is over.
         RestOwned,
+        /// A permit counts on every node that granted any slots: each node counts its holders (redis-semaphore).
+        SlotsCounted,
+        /// A permit is moved to slots that other permits have.
+        MoveSeizes,
     }
 
     impl Mutant {
         /// All of them.
-        pub const ALL: [Self; 37] = [
+        pub const ALL: [Self; 39] = [
             Self::DeadlineFromReply,
             Self::NoCheckOnReturn,
             Self::ResumeAfterDeadline,
@@ -147,6 +151,8 @@ mod switched {
             Self::CounterEnds,
             Self::RestForgotten,
             Self::RestOwned,
+            Self::SlotsCounted,
+            Self::MoveSeizes,
         ];
 
         /// The texts that it replaces in a script, and their replacements.
@@ -198,6 +204,9 @@ mod switched {
                 (Self::ReadersHaveWritersToken, "read_write") => {
                     &[("return string.format('%.0f', last + 1)", "return string.format('%.0f', last)")]
                 }
+                (Self::MoveSeizes, "semaphore/relocate") => {
+                    &[("if ends and not code and can_have(its, wanted) then", "if ends and not code then")]
+                }
                 _ => &[],
             }
         }
@@ -220,9 +229,9 @@ mod switched {
 
     pub(crate) fn alters_scripts() -> bool {
         use Mutant::{
-            BumpByValue, BumpUnconditional, CountHolds, DeadPlaceKept, DowngradeTellsNobody, PlaceAnew, ReaderEndsAll,
-            ReadersHaveWritersToken, ReadersPurgedEarly, ReleaseUnchecked, RenewalRecreates, RestOwned, TryBarges,
-            UpgradeBesideReaders,
+            BumpByValue, BumpUnconditional, CountHolds, DeadPlaceKept, DowngradeTellsNobody, MoveSeizes, PlaceAnew,
+            ReaderEndsAll, ReadersHaveWritersToken, ReadersPurgedEarly, ReleaseUnchecked, RenewalRecreates, RestOwned,
+            TryBarges, UpgradeBesideReaders,
         };
         let known = [
             BumpByValue,
@@ -230,6 +239,7 @@ mod switched {
             CountHolds,
             DeadPlaceKept,
             DowngradeTellsNobody,
+            MoveSeizes,
             PlaceAnew,
             ReaderEndsAll,
             ReadersHaveWritersToken,
