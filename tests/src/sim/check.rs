@@ -41,6 +41,8 @@ pub struct Checks {
     pub renewed: BTreeSet<(String, u64)>,
     /// Locks and tokens of leases whose repair found another owner's key on a node.
     pub outvoted: BTreeSet<(String, u64)>,
+    /// The semaphore and the token of every permit.
+    permits: BTreeSet<(String, u64)>,
     /// Owners whose key was deleted. Exclusion is not promised to them.
     pub void: BTreeSet<String>,
     /// The client of each tenure.
@@ -426,6 +428,15 @@ impl Checks {
         }
         let told = self.told.entry(lock.to_owned()).or_default();
         *told = token.max(*told);
+    }
+
+    /// Permits of different slots may have one token. Then a loss, which is reported with the token, may be that of either,
+    /// and says nothing about a renewed one.
+    pub fn tell_permits_apart(&mut self, lease: &Lease) {
+        let permit = (lease.name().to_owned(), lease.token());
+        if !self.permits.insert(permit.clone()) {
+            self.outvoted.insert(permit);
+        }
     }
 
     /// An acquire returned a permit. I2: no token of a slot is drawn twice, and each is larger than all that were returned

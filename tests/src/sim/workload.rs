@@ -288,6 +288,9 @@ impl Actor {
                     if !matches!(lock.options().ttl, Ttl::Fixed(_)) && known {
                         world.checks.renewed.insert((lock.name().to_owned(), lease.token()));
                     }
+                    if slots > 0 {
+                        world.checks.tell_permits_apart(&lease);
+                    }
                     if held {
                         world.checks.acquired_after_rest(now, &lease);
                     }
