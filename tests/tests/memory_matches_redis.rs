@@ -102,6 +102,9 @@ const GRANT_SLOTS: [&str; 3] = ["semaphore/acquire", "semaphore/take", "semaphor
 /// The keys of a semaphore besides the one with its name.
 const BESIDE: [&str; 3] = ["slots", "taken", "slot_tokens"];
 
+/// Slots, each with its token.
+type Drawn = Vec<(i64, i64)>;
+
 /// Slots of a permit.
 const SLOTS: [&str; 7] = ["0", "1", "2", "0,1", "1,2", "0,1,2", "3"];
 
@@ -403,7 +406,7 @@ struct Diff {
     /// The slots of each field of the semaphore of this step.
     slots: BTreeMap<String, String>,
     /// For each semaphore and field the slots that it was granted last, with their tokens, on Redis and in memory.
-    drawn: BTreeMap<(String, String), [Vec<(i64, i64)>; 2]>,
+    drawn: BTreeMap<(String, String), [Drawn; 2]>,
 }
 
 impl Diff {
@@ -667,7 +670,7 @@ impl Diff {
                 }
             }
             name if GRANT_SLOTS.contains(&name) && outcomes[0].int(0) == Some(1) => {
-                let slots = |outcome: &Outcome| -> Vec<(i64, i64)> {
+                let slots = |outcome: &Outcome| -> Drawn {
                     let drawn = outcome.list()[1].list().expect("slots and tokens");
                     drawn.chunks(2).map(|one| (one[0].int().expect("a slot"), one[1].int().expect("a token"))).collect()
                 };

@@ -372,8 +372,7 @@ impl Checks {
         }
         let token = match name {
             "repair" => call.args.get(3),
-            "read_write/repair" => call.args.get(5),
-            "semaphore/repair" => call.args.get(5),
+            "read_write/repair" | "semaphore/repair" => call.args.get(5),
             _ => None,
         };
         if let (Some(token), Ok(Reply::List(list))) = (token, reply)

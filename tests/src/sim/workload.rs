@@ -348,7 +348,7 @@ impl Actor {
                 // Users of one explicit owner share a token, so the resource cannot distinguish them.
                 0..=3 if lock.options().owner.is_none() => self.update(&lease).await,
                 4 if matches!(owner, Owner::Ambient(_)) && self.plan.permits.is_none() => {
-                    self.nest(lock, owner, &lease).await
+                    self.nest(lock, owner, &lease).await;
                 }
                 5 => {
                     let ttl = Duration::from_millis(self.rng.u64(50..self.plan.max_ttl.as_millis() as u64));
