@@ -115,7 +115,7 @@ impl Detached {
     }
 
     fn needs_one_server(&self) -> bool {
-        matches!(self.primitive, Primitive::Fair | Primitive::Permits { .. })
+        self.primitive == Primitive::Fair
     }
 
     /// Whether its slots match its primitive.
@@ -228,6 +228,7 @@ async fn attach(Attach { session, names, detached, owner }: Attach) -> Result<Le
         old: detached.field,
         primitive: detached.primitive,
         names: names.clone(),
+        slots: detached.slots.clone(),
         session: session.clone(),
         done: false,
     };
@@ -274,6 +275,7 @@ struct TakeOver {
     session: Arc<Session>,
     primitive: Primitive,
     names: Arc<Names>,
+    slots: Vec<Slot>,
     old: String,
     new: String,
     sent: Vec<SentOn>,
@@ -287,7 +289,7 @@ impl TakeOver {
     }
 
     fn label<'a>(&'a self, field: &'a str) -> Label<'a> {
-        Label { primitive: self.primitive, names: &self.names, field }
+        Label { primitive: self.primitive, names: &self.names, field, slots: &self.slots }
     }
 
     /// The nodes to which the request was sent, in the form that `Quorum::clean_up` takes.

@@ -1,6 +1,7 @@
 //! Finds the holders of a lock on its nodes, and ends their tenures by force.
 
 use std::{
+    collections::BTreeSet,
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -168,7 +169,7 @@ pub(crate) async fn end_token(session: &Session, names: &Names, token: u64) -> R
 pub(crate) async fn end_by_force(session: &Session, names: &Names) -> Result<bool, LockError> {
     match end(session, names, None).await {
         // A semaphore has another type than every lock.
-        Err(LockError::Conflict { .. }) if session.quorum.nodes.len() == 1 => end_permits(session, names).await,
+        Err(LockError::Conflict { .. }) => end_permits(session, names).await,
         ended => ended,
     }
 }
@@ -177,27 +178,54 @@ pub(crate) async fn end_by_force(session: &Session, names: &Names) -> Result<boo
 async fn end_permits(session: &Session, names: &Names) -> Result<bool, LockError> {
     let quorum = &session.quorum;
     let replies = quorum.gather(Driver::Background, &quorum.protocol.end_permits(names), reply::end).await?;
-    match replies.first() {
-        Some((_, End::Tenures(ended))) => Ok(*ended > 0),
-        _ => Err(LockError::Conflict { key: names.lock.clone() }),
+    if replies.iter().filter(|(_, end)| *end == End::Conflict).count() > quorum.spare() {
+        return Err(LockError::Conflict { key: names.lock.clone() });
     }
+    Ok(replies.iter().any(|(_, end)| matches!(end, End::Tenures(ended) if *ended > 0)))
 }
 
-/// Reads the permits of a semaphore.
+/// Reads the permits of a semaphore that a quorum of its nodes may have, ordered by the time of their expiry.
 pub(crate) async fn permits(session: &Session, names: &Names) -> Result<Vec<Permitted>, LockError> {
-    let call = Protocol::inspect_permits(names);
-    let mut replies = session.quorum.gather(Driver::Background, &call, reply::permits).await?;
-    match replies.pop() {
-        Some((_, Permits::Held(permits))) => Ok(permits),
-        _ => Err(LockError::Conflict { key: names.lock.clone() }),
+    let (quorum, call) = (&session.quorum, Protocol::inspect_permits(names));
+    let replies = quorum.gather_most(Driver::Background, &call, reply::permits).await?;
+    let conflicts = replies.iter().filter(|(_, permits)| *permits == Permits::Conflict).count();
+    if conflicts > quorum.spare() {
+        return Err(LockError::Conflict { key: names.lock.clone() });
     }
+    // Each node that did not answer may hold the missing vote.
+    let unasked = quorum.nodes.len() - replies.len() + conflicts;
+    let mut seen: Vec<(Permitted, Vec<Duration>)> = Vec::new();
+    for (_, permits) in replies {
+        let Permits::Held(permits) = permits else { continue };
+        for permit in permits {
+            // With other slots it is another permit: an attempt that has not agreed on its slots.
+            let same = |(known, _): &&mut (Permitted, _)| known.field == permit.field && known.slots == permit.slots;
+            if let Some((_, left)) = seen.iter_mut().find(same) {
+                left.push(permit.left);
+            } else {
+                let left = vec![permit.left];
+                seen.push((permit, left));
+            }
+        }
+    }
+    let confirmed = seen.into_iter().filter(|(_, left)| left.len() + unasked >= quorum.needed());
+    let until = |(permit, mut left): (Permitted, Vec<Duration>)| {
+        // After the end of the q-th lease too few nodes have it.
+        left.sort_unstable_by(|one, other| other.cmp(one));
+        let left = left.get(quorum.needed() - 1).or(left.last()).copied().unwrap_or_default();
+        Permitted { left, ..permit }
+    };
+    let mut permits: Vec<Permitted> = confirmed.map(until).collect();
+    permits.sort_by_key(|permit| permit.left);
+    Ok(permits)
 }
 
 /// Counts the free slots of a semaphore with `of` slots.
 pub(crate) async fn available(session: &Session, names: &Names, of: u32) -> Result<u32, LockError> {
     let permits = permits(session, names).await?;
-    let taken = permits.iter().flat_map(|permit| &permit.slots).filter(|slot| **slot < of).count();
-    Ok(of.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX)))
+    // Two permits may seem to have one slot, if nodes did not answer.
+    let taken: BTreeSet<u32> = permits.into_iter().flat_map(|permit| permit.slots).filter(|slot| *slot < of).collect();
+    Ok(of.saturating_sub(u32::try_from(taken.len()).unwrap_or(u32::MAX)))
 }
 
 /// Inspects a semaphore, for a caller that asked for a lock of this name.
@@ -274,7 +302,7 @@ async fn find(session: &Session, names: &Names) -> Result<Option<Found>, LockErr
     let quorum = &session.quorum;
     let replies = match holders(quorum, names).await {
         // A semaphore has another type than every lock.
-        Err(LockError::Conflict { .. }) if quorum.nodes.len() == 1 => return find_permits(session, names).await,
+        Err(LockError::Conflict { .. }) => return find_permits(session, names).await,
         replies => replies?,
     };
     // Each node that did not answer may hold the missing vote.

@@ -109,11 +109,15 @@ mod switched {
         RestForgotten,
         /// After a release the tenure keeps the lock until its `min_hold` is over.
         RestOwned,
+        /// A permit counts on every node that granted any slots: each node counts its holders (redis-semaphore).
+        SlotsCounted,
+        /// A permit is moved to slots that other permits have.
+        MoveSeizes,
     }
 
     impl Mutant {
         /// All of them.
-        pub const ALL: [Self; 39] = [
+        pub const ALL: [Self; 41] = [
             Self::DeadlineFromReply,
             Self::NoCheckOnReturn,
             Self::ResumeAfterDeadline,
@@ -153,6 +157,8 @@ mod switched {
             Self::CounterEnds,
             Self::RestForgotten,
             Self::RestOwned,
+            Self::SlotsCounted,
+            Self::MoveSeizes,
         ];
 
         /// The texts that it replaces in a script, and their replacements.
@@ -208,6 +214,9 @@ mod switched {
                 (Self::ReadersHaveWritersToken, "read_write") => {
                     &[("return string.format('%.0f', last + 1)", "return string.format('%.0f', last)")]
                 }
+                (Self::MoveSeizes, "semaphore/relocate") => {
+                    &[("if ends and not code and can_have(its, wanted) then", "if ends and not code then")]
+                }
                 _ => &[],
             }
         }
@@ -231,8 +240,8 @@ mod switched {
     pub(crate) fn alters_scripts() -> bool {
         use Mutant::{
             BumpByValue, BumpUnconditional, CountHolds, DeadPlaceKept, DowngradeTellsNobody, LeaveKeepsGrant,
-            PlaceAnew, ReaderEndsAll, ReadersHaveWritersToken, ReadersPurgedEarly, ReleaseUnchecked, RenewalRecreates,
-            RestOwned, TryBarges, UpgradeBesideReaders,
+            MoveSeizes, PlaceAnew, ReaderEndsAll, ReadersHaveWritersToken, ReadersPurgedEarly, ReleaseUnchecked,
+            RenewalRecreates, RestOwned, TryBarges, UpgradeBesideReaders,
         };
         let known = [
             BumpByValue,
@@ -241,6 +250,7 @@ mod switched {
             DeadPlaceKept,
             DowngradeTellsNobody,
             LeaveKeepsGrant,
+            MoveSeizes,
             PlaceAnew,
             ReaderEndsAll,
             ReadersHaveWritersToken,

@@ -21,8 +21,9 @@ use crate::{
 /// A semaphore by name: at most `permits` slots are held at once, by all processes together. Cheap to clone.
 ///
 /// Slots are numbered from 0, and each is held by one permit at most. Waiters get permits in the order of their calls. A waiter
-/// for several slots gets all of them at once, and later waiters for fewer slots do not overtake it. Clients may use different
-/// numbers of permits for one name, for example while a new number is rolled out: each acquires only slots below its own number.
+/// for several slots gets all of them at once, and later waiters for fewer slots do not overtake it. On a quorum that holds for
+/// the waiters of one client; among clients no order is promised. Clients may use different numbers of permits for one name, for
+/// example while a new number is rolled out: each acquires only slots below its own number.
 ///
 /// ```
 /// # fn main() -> Result<(), redlock::LockError> {
@@ -117,14 +118,16 @@ impl Semaphore {
         Ok(Lock::of(self.client.clone(), Primitive::Permits { count: n, of: self.permits }, names, options, handle))
     }
 
-    /// The number of free slots, as the server reports it now. Others may be waiting for them. Fails as `inspect` does.
+    /// The number of free slots, as the server reports it now: on a quorum, of slots that no permit has on so many nodes. Others
+    /// may be waiting for them. Fails as `inspect` does.
     pub fn available(&self) -> impl Future<Output = Result<u32, LockError>> + Send + use<> {
         let one = self.taking(1);
         async move { one?.available().await }
     }
 
-    /// The permits that are held, ordered by the time of their expiry. Fails with `unavailable` if the server does not answer,
-    /// with `conflict` if the key holds something else, and with `closed`.
+    /// The permits that are held, ordered by the time of their expiry. On a quorum these are the permits that a quorum of the
+    /// nodes reports; a node that does not answer counts as if it did. Fails with `unavailable` if the server, or a quorum, does
+    /// not answer, with `conflict` if the key holds something else, and with `closed`.
     pub fn inspect(&self) -> impl Future<Output = Result<Vec<PermitInfo>, LockError>> + Send + use<> {
         let (session, names) = (self.client.session(), self.names.clone());
         async move {
@@ -140,9 +143,8 @@ impl Semaphore {
 }
 
 impl Client {
-    /// Makes a semaphore with 1 to 65 536 permits. Fails with `invalid` if the name, the number or an option is wrong, or if the
-    /// client has several nodes: names are those of [`lock`](Client::lock), and `owner` and `fair` are not for semaphores. Sends
-    /// nothing.
+    /// Makes a semaphore with 1 to 65 536 permits. Fails with `invalid` if the name, the number or an option is wrong: names are
+    /// those of [`lock`](Client::lock), and `owner` and `fair` are not for semaphores. Sends nothing.
     pub fn semaphore(&self, name: &str, permits: u32, options: LockOptions) -> Result<Semaphore, LockError> {
         let client = self.inner().clone();
         let key = client.settings.check_semaphore(name, permits, &options)?;

@@ -106,8 +106,8 @@ export class Redlock {
   }
 
   /**
-   * Returns the semaphore of this name. Prefix and name have 1 to 1024 bytes of UTF-8 together. Needs one server,
-   * cluster or Sentinel service. Sends nothing. Throws {@link InvalidArgument}.
+   * Returns the semaphore of this name. Prefix and name have 1 to 1024 bytes of UTF-8 together. Sends
+   * nothing. Throws {@link InvalidArgument}.
    */
   semaphore(name: string, options: SemaphoreOptions): Semaphore {
     const [permits, taking] = permitted(options);

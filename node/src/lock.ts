@@ -267,8 +267,8 @@ export class ReadWriteLock {
  * `tokens`.
  *
  * Slots are numbered from 0, and each belongs to one permit at a time. Waiters get slots in the order of their
- * acquires. One that waits for several slots gets all of them at once, and no later waiter overtakes it. Needs one
- * server, cluster or Sentinel service.
+ * acquires. One that waits for several slots gets all of them at once, and no later waiter overtakes it. On a
+ * quorum that holds for the waiters of one client only.
  *
  * @example
  * ```ts

@@ -148,7 +148,11 @@ def test_what_cannot_be_had_is_refused(client: redlock.Redlock, n: object) -> No
         client.semaphore("gpu", 3).acquire(n=n)  # type: ignore[arg-type]
 
 
-def test_not_on_a_quorum() -> None:
-    client = redlock.Redlock(["memory://a", "memory://b", "memory://c"])
-    with client, pytest.raises(redlock.InvalidArgument, match="exactly one node"):
-        client.semaphore("gpu", 2)
+def test_on_a_quorum() -> None:
+    with redlock.Redlock(["memory://a", "memory://b", "memory://c"]) as client:
+        gpus = client.semaphore("gpu", 2)
+        with gpus as one, gpus as other:
+            assert sorted(one.slots + other.slots) == [0, 1]
+            assert gpus.acquire(timeout=0) is None
+            assert gpus.available() == 0
+        assert gpus.available() == 2

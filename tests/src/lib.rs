@@ -45,15 +45,17 @@ pub async fn until(limit: Duration, what: &str, mut happened: impl FnMut() -> bo
     }
 }
 
-/// Waits until a server has no keys except those that may stay for a while: token counters, and notes of ended tenures.
+/// Waits until a server has no keys except those that may stay for a while: token counters, notes of ended tenures, and
+/// the marker of a node.
 pub async fn nothing_stays(limit: Duration, server: &server::Server) {
     until(limit, "nothing stays", || left(server).is_empty()).await;
 }
 
-/// The keys of a server, except those that may stay for a while: token counters, and notes of ended tenures.
+/// The keys of a server, except those that may stay for a while: token counters, notes of ended tenures, and
+/// the marker of a node.
 pub fn left(server: &server::Server) -> Vec<String> {
     let mut keys: Vec<String> = server.command(&["KEYS", "*"]);
-    let may_stay = ["redlock_token", "redlock_slot_tokens", "redlock_ended"];
+    let may_stay = ["redlock_token", "redlock_slot_tokens", "redlock_ended", "redlock_node"];
     keys.retain(|key| !may_stay.iter().any(|kind| key.starts_with(kind)));
     keys
 }

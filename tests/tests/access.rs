@@ -328,6 +328,22 @@ async fn the_documented_rights_suffice() {
     let alone = [rules.server.clone(), rules.semaphore].concat();
     permit(&servers[0], &alone);
     suffices_permitted("semaphores", &three[..1], &[&servers[0]], |_| {}).await;
+    for server in &servers {
+        permit(server, &alone);
+    }
+    suffices_permitted("semaphores on a quorum", &three, &servers.iter().collect::<Vec<_>>(), |_| {}).await;
+    // On one node alone, others have slot 0: it grants another slot than the others do, and the permit is moved.
+    let foreign = watched(&[as_user(&three[1])], |_| {}).0.semaphore("x", 1, options(|_| {})).unwrap();
+    let foreign = foreign.acquire().await.unwrap();
+    let (client, _) = watched(&three.iter().map(|url| as_user(url)).collect::<Vec<_>>(), |_| {});
+    for _ in 0..8 {
+        let both = client.semaphore("x", 2, options(|_| {})).unwrap();
+        let (one, two) = (both.acquire().await.unwrap(), both.acquire().await.unwrap());
+        one.release().await.unwrap();
+        two.release().await.unwrap();
+    }
+    foreign.release().await.unwrap();
+    nothing_left_nothing_denied("moved permits", &servers.iter().collect::<Vec<_>>()).await;
 
     let mut shared = rules.server.clone();
     shared.push("~redisson_lock_token:*".to_owned());

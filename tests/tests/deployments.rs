@@ -381,6 +381,10 @@ async fn replicas_acknowledge_a_lock_before_it_counts() {
     assert_eq!(error.code(), "unavailable");
     assert!(error.to_string().contains("only 1 of 2 replicas acknowledged the lock within"), "{error}");
     until("nothing is left of it", || watched.servers()[0].command::<i64>(&["EXISTS", "x"]) == 0).await;
+    let permits = client.semaphore("z", 2, options(|_| {})).unwrap();
+    let error = permits.acquire().await.unwrap_err();
+    assert!(error.to_string().contains("only 1 of 2 replicas acknowledged the lock within"), "{error}");
+    until("nothing is left of it", || watched.servers()[0].command::<i64>(&["EXISTS", "z"]) == 0).await;
     // A client that needs no replicas is not delayed by one that waits for them.
     let plain = on(watched.servers()[0].url());
     let other = plain.lock("y", options(|_| {})).unwrap().acquire().await.unwrap();

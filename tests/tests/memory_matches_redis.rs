@@ -97,8 +97,16 @@ fn notes(lock: &str) -> String {
     format!("{{{lock}}}")
 }
 
+/// The scripts that grant slots.
+const GRANT_SLOTS: [&str; 3] = ["semaphore/acquire", "semaphore/take", "semaphore/relocate"];
 /// The keys of a semaphore besides the one with its name.
 const BESIDE: [&str; 3] = ["slots", "taken", "slot_tokens"];
+
+/// Slots, each with its token.
+type Drawn = Vec<(i64, i64)>;
+
+/// Slots of a permit.
+const SLOTS: [&str; 7] = ["0", "1", "2", "0,1", "1,2", "0,1,2", "3"];
 
 /// All names that may have a channel.
 fn all_names() -> impl Iterator<Item = &'static &'static str> {
@@ -248,6 +256,8 @@ enum Arg {
     Same(String),
     /// The value of the counter on that side, plus this number.
     Counter(i64),
+    /// The slots that a semaphore granted to a field on that side, and their tokens, plus this number.
+    Drawn(String, String, i64),
 }
 
 #[derive(Clone, Debug)]
@@ -393,6 +403,10 @@ struct Diff {
     recent: VecDeque<String>,
     commands: u64,
     outcomes: BTreeMap<String, u64>,
+    /// The slots of each field of the semaphore of this step.
+    slots: BTreeMap<String, String>,
+    /// For each semaphore and field the slots that it was granted last, with their tokens, on Redis and in memory.
+    drawn: BTreeMap<(String, String), [Drawn; 2]>,
 }
 
 impl Diff {
@@ -419,6 +433,8 @@ impl Diff {
             recent: VecDeque::new(),
             commands: 0,
             outcomes: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            drawn: BTreeMap::new(),
         }
     }
 
@@ -451,9 +467,8 @@ impl Diff {
                 Outcome::Failed
             }
         };
-        let admits =
-            ["acquire", "enter", "read_write/read", "read_write/write", "read_write/upgrade", "semaphore/acquire"];
-        if admits.contains(&script.name) {
+        let admits = ["acquire", "enter", "read_write/read", "read_write/write", "read_write/upgrade"];
+        if admits.contains(&script.name) || GRANT_SLOTS.contains(&script.name) {
             (redis, memory) = (redis.spelled_out(), memory.spelled_out());
         }
         if script.name == "semaphore/inspect" {
@@ -589,6 +604,14 @@ impl Diff {
                 _ => None,
             })
             .collect();
+        self.slots = redis
+            .list()
+            .chunks(3)
+            .filter_map(|permit| match permit {
+                [Reply::Text(field), Reply::Text(slots), _] => Some((field.clone(), slots.clone())),
+                _ => None,
+            })
+            .collect();
         let step = self.permit(name, &held);
         self.carry_out(step, &held);
     }
@@ -617,6 +640,11 @@ impl Diff {
             let resolved = args.iter().map(|arg| match arg {
                 Arg::Same(text) => text.clone(),
                 Arg::Counter(plus) => (counters[side].unwrap_or_default() + plus).to_string(),
+                Arg::Drawn(name, field, plus) => {
+                    let drawn = self.drawn.get(&(name.clone(), field.clone())).map(|sides| &sides[side][..]);
+                    let each = drawn.unwrap_or(&[(0, 1)]).iter();
+                    each.map(|(slot, token)| format!("{slot}:{}", (token + plus).max(1))).collect::<Vec<_>>().join(",")
+                }
             });
             resolved.collect()
         };
@@ -640,6 +668,14 @@ impl Diff {
                         self.fail(&format!("{} {wrong}", ["redis", "memory"][side]));
                     }
                 }
+            }
+            name if GRANT_SLOTS.contains(&name) && outcomes[0].int(0) == Some(1) => {
+                let slots = |outcome: &Outcome| -> Drawn {
+                    let drawn = outcome.list()[1].list().expect("slots and tokens");
+                    drawn.chunks(2).map(|one| (one[0].int().expect("a slot"), one[1].int().expect("a token"))).collect()
+                };
+                let known = (keys[0].clone(), arguments[0][0].clone());
+                self.drawn.insert(known, outcomes.each_ref().map(slots));
             }
             "end" | "read_write/end" | "semaphore/end" => {
                 // The note of a lock without a ttl lives for a second only. Deletes it, so that it does not expire
@@ -992,7 +1028,7 @@ impl Diff {
         let mut keys = vec![name.to_owned()];
         keys.extend(beside.clone());
         let mut args = vec![same(&field)];
-        let how = self.pick(&["1", "1", "1", "0"]);
+        let how = self.pick(&["1", "1", "1", "0", "i", "i"]);
         let turn = [self.counter_ttl(), same(&format!("wake:{name}")), same(how), same("0")];
         // A field always makes the same request.
         let sum = field.bytes().map(usize::from).sum::<usize>();
@@ -1000,13 +1036,51 @@ impl Diff {
         let of = ["3", "3", "4", "12"][sum / 3 % 4];
         let lease = self.pick(&["0", "900000", "900000", "7200000"]);
         match self.random.u32(..100) {
-            0..48 => {
+            0..26 => {
                 keys.extend([queue(name), alive(name)]);
                 args.extend(turn);
                 args.extend([count, of, ttl, client, lease].map(same));
                 Step::Call { script: &all.acquire, keys, args }
             }
-            48..66 => {
+            26..40 => {
+                keys.extend([queue(name), alive(name)]);
+                args.extend(turn);
+                let start = self.pick(&["0", "1", "2"]);
+                args.extend([count, of, ttl, start].map(same));
+                args.push(self.proposal());
+                if self.chance(15) {
+                    self.guard(&mut keys, &mut args);
+                }
+                Step::Call { script: &all.take, keys, args }
+            }
+            40..46 => {
+                keys.extend([queue(name), alive(name)]);
+                args.extend(turn);
+                args.push(same(self.pick(&SLOTS)));
+                args.push(self.proposal());
+                if self.chance(15) {
+                    self.guard(&mut keys, &mut args);
+                }
+                Step::Call { script: &all.relocate, keys, args }
+            }
+            46..50 => {
+                args.push(turn[0].clone());
+                let more = [0, 0, 1, 1000][self.random.usize(..4)];
+                args.extend([0, more].map(|plus| Arg::Drawn(name.to_owned(), field.clone(), plus)));
+                Step::Call { script: &all.bump, keys, args }
+            }
+            50..55 => {
+                keys.extend([queue(name), alive(name), note(name)]);
+                args.extend(turn);
+                let of_field = if self.chance(70) { field.clone() } else { self.pick(&READERS).to_owned() };
+                let plus = [-1000, 0, 1000][self.random.usize(..3)];
+                args.extend([Arg::Drawn(name.to_owned(), of_field, plus), same(ttl)]);
+                if self.chance(15) {
+                    self.guard(&mut keys, &mut args);
+                }
+                Step::Call { script: &all.repair, keys, args }
+            }
+            55..66 => {
                 keys.extend([queue(name), alive(name)]);
                 args.extend(turn);
                 let entry = format!("{ttl}/{client}/{count}:{of}/{field}");
@@ -1020,12 +1094,13 @@ impl Diff {
                     keys.extend([name.to_owned(), note(name), format!("slots:{name}"), format!("taken:{name}")]);
                     let field = self.field(held);
                     args.extend([same(&field), same(if self.chance(30) { "0" } else { self.pick(&TTLS) })]);
+                    args.push(self.slots_of(&field));
                 }
                 Step::Call { script: &all.renew, keys, args }
             }
             74..79 => {
-                let ttl = if self.chance(30) { "0" } else { ttl };
-                args.extend([same(self.pick(&READERS)), same(ttl)]);
+                let (ttl, old) = (if self.chance(30) { "0" } else { ttl }, self.field(held));
+                args.extend([same(&old), same(ttl), self.slots_of(&old)]);
                 Step::Call { script: &all.attach, keys, args }
             }
             79..81 => {
@@ -1047,6 +1122,17 @@ impl Diff {
                 Step::Call { script: &scripts(Wire::Redisson).release, keys, args }
             }
         }
+    }
+
+    /// The slots of a field, or once in a while others.
+    fn slots_of(&mut self, field: &str) -> Arg {
+        let known = self.slots.get(field).cloned();
+        known.filter(|_| self.chance(85)).map_or_else(|| same(self.pick(&SLOTS)), |slots| same(&slots))
+    }
+
+    fn proposal(&mut self) -> Arg {
+        let apart = [None, None, Some(-3_600_000_000), Some(-5_000), Some(5_000), Some(3_600_000_000)];
+        same(&apart[self.random.usize(..6)].map_or(0, |apart: i64| wall_micros() + apart))
     }
 
     fn guard(&mut self, keys: &mut Vec<String>, args: &mut Vec<Arg>) {
@@ -1073,15 +1159,8 @@ impl Diff {
         // Half of the tries name a field that holds the lock, so that all paths are used.
         let (field, owner) = (self.field(held), self.pick(&OWNERS));
         let mut keys = vec![lock.to_owned(), self.other_key(counter(lock))];
-        let proposal = match self.random.u32(..6) {
-            0 => wall_micros() - 3_600_000_000,
-            1 => wall_micros() - 5_000,
-            2 => wall_micros() + 5_000,
-            3 => wall_micros() + 3_600_000_000,
-            _ => 0,
-        };
         let mut args = vec![same(&field), same(owner), same(&self.ttl()), self.counter_ttl()];
-        args.push(same(&proposal));
+        args.push(self.proposal());
         if self.chance(35) {
             let marker = self.pick(&MARKERS).to_owned();
             keys.push(self.other_key(marker));
@@ -1307,6 +1386,20 @@ const EXPECTED: &[&str] = &[
     "semaphore/acquire Redisson 1",
     "semaphore/acquire Redisson 2",
     "semaphore/acquire Redisson wrong type",
+    "semaphore/take Redisson 0",
+    "semaphore/take Redisson 1",
+    "semaphore/take Redisson 2",
+    "semaphore/take Redisson 3",
+    "semaphore/take Redisson 4",
+    "semaphore/take Redisson wrong type",
+    "semaphore/relocate Redisson 0",
+    "semaphore/relocate Redisson 1",
+    "semaphore/bump Redisson 0",
+    "semaphore/bump Redisson 1",
+    "semaphore/repair Redisson -2",
+    "semaphore/repair Redisson -1",
+    "semaphore/repair Redisson 0",
+    "semaphore/repair Redisson 1",
     "semaphore/leave Redisson 0",
     "semaphore/leave Redisson 1",
     "semaphore/renew Redisson -1",

@@ -404,8 +404,6 @@ fn bad_input_is_refused_before_anything_is_sent() {
     assert_eq!(refused(with(1, |options| options.owner = Some("me".to_owned()))), "owner");
     assert_eq!(refused(with(1, |options| options.ttl = Ttl::Fixed(Duration::ZERO))), "ttl");
     assert_eq!(refused(client.semaphore("", 1, LockOptions::default())), "name");
-    let quorum = Client::new(Config::new(["redis://127.0.0.1:1", "redis://127.0.0.1:2"])).unwrap();
-    assert_eq!(refused(quorum.semaphore("x", 1, LockOptions::default())), "urls");
     for n in [0, 4] {
         let semaphore = client.semaphore("x", 3, LockOptions::default()).unwrap();
         assert!(matches!(semaphore.taking(n), Err(LockError::Invalid { argument: "n", .. })));

@@ -18,7 +18,7 @@ pub(super) struct Sharing {
     #[arg(long, conflicts_with_all = ["shared", "fair", "owner"])]
     exclusive: bool,
     /// Let N commands run at once, as permits of a semaphore; the command finds the number of its slot in its
-    /// environment. Not on a quorum
+    /// environment
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=65_536),
         conflicts_with_all = ["shared", "exclusive", "fair", "owner", "min_hold"])]
     limit: Option<u32>,

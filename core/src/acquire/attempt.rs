@@ -18,7 +18,11 @@ use crate::{
         driver::{Driver, Polled},
         runtime,
     },
-    protocol::{calls::QueueEntry, primitive::Family, reply::QueueReply},
+    protocol::{
+        calls::QueueEntry,
+        primitive::{Family, Primitive},
+        reply::QueueReply,
+    },
     quorum::{Ballot, Grant, Verdict},
     server::NodeErrorKind,
     tenure::{Supervised, Tenure, Terms},
@@ -51,6 +55,9 @@ impl Acquisition {
             None => Ballot::new(quorum, names, self.session().fields.draw(&self.claimant.key), ttl),
         }
         .contended(self.waiter.is_contended());
+        if let Primitive::Permits { of, .. } = self.claimant.primitive {
+            ballot = ballot.of_permit(self.claimant.primitive, of);
+        }
         if self.claimant.primitive.is_read_write() {
             let keeps_readers_out = !self.claimant.primitive.reads() && !self.waiter.is_try();
             let keeps_readers_out_for = if keeps_readers_out { PLACE_TTL } else { Duration::ZERO };
@@ -179,7 +186,9 @@ impl Acquisition {
                     return Err(self.timed_out());
                 }
                 if split {
-                    ballot.undo(false);
+                    // This acquire tries again, and nobody else needs to. If it wants several slots, it may be denied
+                    // then while fewer are free, for which others wait.
+                    ballot.undo(self.claimant.primitive.size() > 1);
                     return Ok(Tried::Wait(Pause::Split));
                 }
                 Ok(Tried::Wait(Pause::Busy(free_in)))

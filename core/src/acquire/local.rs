@@ -19,8 +19,12 @@ impl Acquisition {
         }
         let primitive = self.claimant.primitive;
         let next = match self.session().registry.lookup(self.key(), &self.claimant.key) {
-            // An owner may have several permits, and whoever knows a permit may release it: the nodes decide.
-            _ if primitive.family() == Family::Semaphore => Next::Try,
+            // An owner may have several permits, and whoever knows a permit may release it: the nodes decide. Several
+            // nodes keep no queue. There, waiters of this client that were denied come first.
+            _ if primitive.family() == Family::Semaphore => {
+                let is_behind = !self.claimant.has_queue() && self.session().registry.is_denied(self.key());
+                if is_behind && self.waiter.is_try() { Next::Wait(Pause::NotFirst) } else { Next::Try }
+            }
             Local::Own(tenure) => match self.nest_in(&tenure)? {
                 Some(next) => return Ok(next),
                 None => Next::Try,

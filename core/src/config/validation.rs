@@ -272,10 +272,6 @@ impl Settings {
             return Err(LockError::invalid("min_hold", "is not for semaphores"));
         }
         let key = self.check_lock(name, options)?;
-        if self.node_count > 1 {
-            let detail = "a semaphore needs exactly one node: a server, a cluster or a Sentinel service";
-            return Err(LockError::invalid("urls", detail));
-        }
         if options.owner.is_some() {
             return Err(owner_refused_for_semaphore());
         }

@@ -9,6 +9,7 @@ use crate::{
     protocol::{
         names::Names,
         primitive::{Family, Primitive},
+        reply::{Granted, Slot},
         script::{Script, ScriptCall, Scripts, WhileMoving, scripts},
     },
 };
@@ -133,18 +134,26 @@ arguments! {
     /// The first arguments of every script for one permit of a semaphore.
     Permit { lock, slots, taken, tokens } (field)
     /// The next arguments of a script that may let waiters in; behind a [`Permit`]. `handover`: "1" makes the next
-    /// waiters holders, "0" only notifies the first.
+    /// waiters holders, "0" only notifies the first, "i" notifies all on the channel `wake`, since several nodes decide.
     PermitWaiting { queue, alive } (token_ttl, wake, handover, sharded)
     /// `lua/semaphore/acquire.lua`, behind a [`Permit`] and a [`PermitWaiting`].
     EnterSemaphore {} (count, of, ttl, client, place_ttl)
+    /// `lua/semaphore/take.lua`, behind a [`Permit`] and a [`PermitWaiting`]; a [`MarkerCheck`] may follow.
+    TakeSlots {} (count, of, ttl, start, proposal)
+    /// `lua/semaphore/relocate.lua`, behind a [`Permit`] and a [`PermitWaiting`]; a [`MarkerCheck`] may follow.
+    RelocatePermit {} (wanted, proposal)
+    /// `lua/semaphore/bump.lua`, behind a [`Permit`].
+    BumpPermit {} (token_ttl, granted, agreed)
+    /// `lua/semaphore/repair.lua`, behind a [`Permit`] and a [`PermitWaiting`]; a [`MarkerCheck`] may follow.
+    RepairPermit { ended } (wanted, ttl)
     /// `lua/semaphore/renew.lua`, for one of its permits.
-    RenewPermit { lock, ended, slots, taken } (field, ttl)
+    RenewPermit { lock, ended, slots, taken } (field, ttl, wanted)
     /// `lua/semaphore/end.lua`, behind a [`Permit`] and a [`PermitWaiting`].
     EndPermits { ended } ()
     /// `lua/semaphore/inspect.lua`
     InspectPermits { lock } ()
     /// `lua/semaphore/attach.lua`, behind a [`Permit`] with the new field.
-    AttachPermit {} (old, ttl)
+    AttachPermit {} (old, ttl, wanted)
     /// `lua/learn.lua`
     Learn { average } (sample, ttl)
     /// `lua/provision.lua`; an [`Identity`] follows. `origin`: as [`MarkerOrigin`] has it.
@@ -182,12 +191,14 @@ pub(crate) struct Label<'a> {
     pub(crate) primitive: Primitive,
     pub(crate) names: &'a Names,
     pub(crate) field: &'a str,
+    /// The slots of a permit; empty for a lock, and while they are not known.
+    pub(crate) slots: &'a [Slot],
 }
 
 impl<'a> Label<'a> {
     /// A tenure of an exclusive lock.
     pub(crate) fn of_lock(names: &'a Names, field: &'a str) -> Self {
-        Self { primitive: Primitive::Lock, names, field }
+        Self { primitive: Primitive::Lock, names, field, slots: &[] }
     }
 }
 
@@ -246,6 +257,7 @@ impl Protocol {
             Taker::ReadWrite { client, keeps_readers_out_for } => {
                 return self.enter_read_write(label, ttl, client, keeps_readers_out_for, proposal);
             }
+            Taker::Slots { start } => return self.take_slots(label, ttl, start, proposal),
             Taker::Owner(owner) => owner_argument(owner),
             Taker::ChosenValue => OWNER_OF_CHOSEN_VALUE.to_owned(),
         };
@@ -272,7 +284,7 @@ impl Protocol {
         owner: &OwnerKey,
         place_ttl: Duration,
     ) -> ScriptCall {
-        let label = Label { primitive, names, field: &entry.field };
+        let label = Label { primitive, names, field: &entry.field, slots: &[] };
         match primitive.family() {
             Family::Lock => {}
             Family::ReadWrite => return self.enter_read_write(label, entry.ttl, &entry.client, place_ttl, 0),
@@ -298,11 +310,11 @@ impl Protocol {
 
     /// Gives up a place in a queue, or the tenure that it became.
     pub(crate) fn leave(&self, primitive: Primitive, names: &Names, entry: &QueueEntry) -> ScriptCall {
-        let label = Label { primitive, names, field: &entry.field };
+        let label = Label { primitive, names, field: &entry.field, slots: &[] };
         match primitive.family() {
             Family::Lock => self.leave_lock(label, Some(entry)),
             Family::ReadWrite => self.leave_read_write(label, Some(entry)),
-            Family::Semaphore => self.leave_semaphore(label, Some(entry)),
+            Family::Semaphore => self.leave_semaphore(label, Some(entry), true),
         }
     }
 
@@ -333,17 +345,19 @@ impl Protocol {
     }
 
     /// Bumps a node's counter from the token that it granted to the token of the quorum.
-    pub(crate) fn bump(&self, label: Label<'_>, granted: i64, agreed: i64) -> ScriptCall {
-        if label.primitive.is_read_write() {
-            return self.bump_read_write(label, granted, agreed);
+    pub(crate) fn bump(&self, label: Label<'_>, granted: &Granted, agreed: &Granted) -> ScriptCall {
+        match label.primitive.family() {
+            Family::Lock => {}
+            Family::ReadWrite => return self.bump_read_write(label, granted.token, agreed.token),
+            Family::Semaphore => return self.bump_permit(label, &granted.slots, &agreed.slots),
         }
         let Label { names, field, .. } = label;
         let bump = Bump {
             lock: names.lock.clone(),
             counter: names.counter(),
             field: field.to_owned(),
-            granted: granted.to_string(),
-            agreed: agreed.to_string(),
+            granted: granted.token.to_string(),
+            agreed: agreed.token.to_string(),
             // This happens only on a quorum, where no lease is longer than its counter is kept.
             counter_ttl: self.counter_ttl(Duration::ZERO),
         };
@@ -411,8 +425,7 @@ impl Protocol {
         match label.primitive.family() {
             Family::Lock => {}
             Family::ReadWrite => return self.repair_read_write(label, token, ttl),
-            // A semaphore is on one server: a permit that is missing there is lost.
-            Family::Semaphore => return self.renew_one(label, ttl),
+            Family::Semaphore => return self.repair_permit(label, ttl),
         }
         let Label { names, field, .. } = label;
         let repair = Repair {
@@ -435,7 +448,7 @@ impl Protocol {
             Primitive::Lock => {}
             Primitive::Fair => return self.leave_lock(label, None),
             Primitive::Read | Primitive::Write => return self.leave_read_write(label, None),
-            Primitive::Permits { .. } => return self.leave_semaphore(label, None),
+            Primitive::Permits { .. } => return self.leave_semaphore(label, None, announce),
         }
         let channel = if announce { names.channel() } else { String::new() };
         let release = Release { lock: names.lock.clone(), field: field.to_owned(), channel };
@@ -557,6 +570,10 @@ pub(crate) enum Taker<'a> {
     ReadWrite {
         client: &'a str,
         keeps_readers_out_for: Duration,
+    },
+    /// A permit of a semaphore, which takes the first free slots from `start` on.
+    Slots {
+        start: u32,
     },
 }
 

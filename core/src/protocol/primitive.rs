@@ -32,6 +32,14 @@ impl Primitive {
         self == Self::Read
     }
 
+    /// How many slots it has; 1 for a lock.
+    pub(crate) fn size(self) -> u32 {
+        match self {
+            Self::Permits { count, .. } => count,
+            Self::Lock | Self::Fair | Self::Read | Self::Write => 1,
+        }
+    }
+
     /// Whether several owners may hold it at once.
     pub(crate) fn is_shared(self) -> bool {
         matches!(self, Self::Read | Self::Permits { .. })

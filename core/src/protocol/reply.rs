@@ -6,18 +6,55 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use crate::{
     config::{LARGEST_EXACT, MAX_TTL},
-    protocol::script::Reply,
+    protocol::{primitive::Primitive, script::Reply},
 };
 
 /// The range of fencing tokens. Lua counts in doubles, which above it cannot tell a token from the next one.
 pub(crate) const TOKENS: RangeInclusive<i64> = 1..=LARGEST_EXACT;
 
+/// The fencing tokens of a grant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Granted {
+    /// The token; of a permit that of its first slot.
+    pub(crate) token: i64,
+    /// The slots of a permit; empty for a lock.
+    pub(crate) slots: Vec<Slot>,
+}
+
+impl Granted {
+    /// The grant of a lock.
+    pub(crate) fn of_lock(token: i64) -> Self {
+        Self { token, slots: Vec::new() }
+    }
+
+    fn of_slots(slots: Vec<Slot>) -> Option<Self> {
+        Some(Self { token: slots.first()?.token.cast_signed(), slots })
+    }
+
+    /// Whether both are of the same slots, or both of a lock.
+    pub(crate) fn same_slots(&self, other: &Self) -> bool {
+        self.is_of(&other.slots) || mutant!(SlotsCounted)
+    }
+
+    /// Whether it is of these slots; of a lock there are none.
+    pub(crate) fn is_of(&self, slots: &[Slot]) -> bool {
+        self.slots.iter().map(|slot| slot.number).eq(slots.iter().map(|slot| slot.number))
+    }
+
+    /// The larger of the tokens of both, for each slot. Both are of the same slots.
+    pub(crate) fn max(&self, other: &Self) -> Self {
+        let each = self.slots.iter().zip(&other.slots);
+        let larger = |(one, other): (&Slot, &Slot)| Slot { token: one.token.max(other.token), ..*one };
+        let slots: Vec<Slot> = each.map(larger).collect();
+        let token = slots.first().map_or(self.token.max(other.token), |first| first.token.cast_signed());
+        Self { token, slots }
+    }
+}
+
 /// A node's reply to an acquire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Vote {
-    Granted {
-        token: i64,
-    },
+    Granted(Granted),
     /// Another owner holds the lock, for this time; `None`: without end.
     Denied(Option<Duration>),
     /// The key is not a lock of this kind.
@@ -41,7 +78,7 @@ pub(crate) fn vote(reply: &Reply) -> Option<(Vote, i64)> {
         return None;
     }
     let vote = match (code, value) {
-        (1, token) if TOKENS.contains(&token) => Vote::Granted { token },
+        (1, token) if TOKENS.contains(&token) => Vote::Granted(Granted::of_lock(token)),
         (0, -1) => Vote::Denied(None),
         (0, left) => Vote::Denied(Some(millis(left)?)),
         (2, 0) => Vote::Conflict,
@@ -50,6 +87,37 @@ pub(crate) fn vote(reply: &Reply) -> Option<(Vote, i64)> {
         _ => return None,
     };
     Some((vote, time))
+}
+
+/// The reply to an acquire of this primitive on one of several nodes: the vote, and the node's time in µs.
+pub(crate) fn vote_for(primitive: Primitive, reply: &Reply) -> Option<(Vote, i64)> {
+    let Primitive::Permits { count, of } = primitive else { return vote(reply) };
+    let Reply::Text(text) = reply else { return None };
+    match text.strip_prefix("1 ").and_then(|rest| rest.split_once(' ')) {
+        Some((slots, time)) => {
+            let time = number(time).filter(|time| (0..=*TOKENS.end()).contains(time))?;
+            Some((Vote::Granted(Granted::of_slots(slots_of(slots, count, of)?)?), time))
+        }
+        None => vote(reply).filter(|(vote, _)| !matches!(vote, Vote::Granted(_))),
+    }
+}
+
+/// Whether a reply to an acquire, of any kind, is a grant.
+pub(crate) fn is_grant(reply: &Reply) -> bool {
+    matches!(reply, Reply::Text(text) if text.starts_with("1 "))
+}
+
+/// The slots of a permit and their tokens, "slot:token,...", of `count` slots of a semaphore that has `of`.
+fn slots_of(text: &str, count: u32, of: u32) -> Option<Vec<Slot>> {
+    let slot = |text: &str| {
+        let (slot, token) = text.split_once(':')?;
+        let (slot, token) = (number(slot)?, number(token)?);
+        let known = (0..i64::from(of)).contains(&slot) && TOKENS.contains(&token);
+        known.then_some(Slot { number: slot as u32, token: token.unsigned_abs() })
+    };
+    let slots: Vec<Slot> = text.split(',').map(slot).collect::<Option<_>>()?;
+    let twice = |(at, slot): (usize, &Slot)| slots[..at].iter().any(|other| other.number == slot.number);
+    (slots.len() == count as usize && !slots.iter().enumerate().any(twice)).then_some(slots)
 }
 
 /// One slot of a permit.
@@ -108,17 +176,7 @@ pub(crate) fn taken(reply: &Reply, count: u32, of: u32) -> Option<QueueReply> {
         return entered(reply);
     };
     number(time)?;
-    let slot = |text: &str| {
-        let (slot, token) = text.split_once(':')?;
-        let (slot, token) = (number(slot)?, number(token)?);
-        let known = (0..i64::from(of)).contains(&slot) && TOKENS.contains(&token);
-        known.then_some(Slot { number: slot as u32, token: token.unsigned_abs() })
-    };
-    let slots: Vec<Slot> = slots.split(',').map(slot).collect::<Option<_>>()?;
-    let twice = |(at, slot): (usize, &Slot)| slots[..at].iter().any(|other| other.number == slot.number);
-    if slots.len() != count as usize || slots.iter().enumerate().any(twice) {
-        return None;
-    }
+    let slots = slots_of(slots, count, of)?;
     Some(QueueReply::Granted { token: slots[0].token.cast_signed(), slots })
 }
 

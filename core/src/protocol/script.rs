@@ -108,7 +108,7 @@ scripts! {
 scripts! {
     /// The scripts of a semaphore, which both wires write alike.
     SemaphoreScripts in "semaphore/" with ("semaphore", include_str!("lua/semaphore.lua"));
-    acquire, leave, renew, end, inspect, attach,
+    acquire, take, relocate, bump, leave, renew, repair, end, inspect, attach,
 }
 
 scripts! {

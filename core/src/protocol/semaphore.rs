@@ -7,11 +7,12 @@ use crate::{
     config::wire_ttl,
     protocol::{
         calls::{
-            AttachPermit, EndPermits, EnterSemaphore, InspectPermits, Label, LeaveEntry, Permit, PermitWaiting,
-            Protocol, QueueEntry, RenewPermit, joined,
+            AttachPermit, BumpPermit, EndPermits, EnterSemaphore, InspectPermits, Label, LeaveEntry, Permit,
+            PermitWaiting, Protocol, QueueEntry, RelocatePermit, RenewPermit, RepairPermit, TakeSlots, joined,
         },
         names::Names,
         primitive::Primitive,
+        reply::Slot,
         script::{ScriptCall, semaphore_scripts},
     },
 };
@@ -42,14 +43,32 @@ fn permit(names: &Names, field: &str) -> [Vec<String>; 2] {
     permit.lists()
 }
 
+/// The slots of a permit as its node stores them: "3,7".
+fn numbers(slots: &[Slot]) -> String {
+    let numbers: Vec<String> = slots.iter().map(|slot| slot.number.to_string()).collect();
+    numbers.join(",")
+}
+
+/// The slots of a permit and their tokens: "3:token,7:token".
+fn with_tokens(slots: &[Slot]) -> String {
+    let each: Vec<String> = slots.iter().map(|slot| format!("{}:{}", slot.number, slot.token)).collect();
+    each.join(",")
+}
+
 impl Protocol {
-    fn permit_waiting_lists(&self, names: &Names) -> [Vec<String>; 2] {
+    /// `announce`: notify the waiters, if several nodes decide; a single node always notifies them.
+    fn permit_waiting_lists(&self, names: &Names, announce: bool) -> [Vec<String>; 2] {
+        let several = self.settings.endpoints.len() > 1;
         let waiting = PermitWaiting {
             queue: names.queue(),
             alive: names.alive(),
             token_ttl: self.counter_ttl(Duration::ZERO),
-            wake: names.wake(),
-            handover: self.handover(),
+            wake: match (several, announce) {
+                (false, _) => names.wake(),
+                (true, true) => names.channel(),
+                (true, false) => String::new(),
+            },
+            handover: if several { "i".to_owned() } else { self.handover() },
             sharded: if self.settings.on_cluster() { "1".to_owned() } else { "0".to_owned() },
         };
         waiting.lists()
@@ -65,16 +84,59 @@ impl Protocol {
             client: entry.client.clone(),
             place_ttl: place_ttl.as_millis().to_string(),
         };
-        let parts = [permit(label.names, label.field), self.permit_waiting_lists(label.names), take.lists()];
+        let parts = [permit(label.names, label.field), self.permit_waiting_lists(label.names, true), take.lists()];
         ScriptCall { replicas: self.settings.config.min_replicas, ..joined(&semaphore_scripts().acquire, parts) }
     }
 
+    /// Takes slots on one of several nodes, the first free ones from `start` on.
+    pub(super) fn take_slots(&self, label: Label<'_>, ttl: Duration, start: u32, proposal: i64) -> ScriptCall {
+        let (count, of) = size(label.primitive);
+        let take = TakeSlots {
+            count: count.to_string(),
+            of: of.to_string(),
+            ttl: wire_ttl(ttl),
+            start: start.to_string(),
+            proposal: proposal.to_string(),
+        };
+        let parts = [permit(label.names, label.field), self.permit_waiting_lists(label.names, true), take.lists()];
+        let call = self.with_marker_check(joined(&semaphore_scripts().take, parts));
+        ScriptCall { replicas: self.settings.config.min_replicas, ..call }
+    }
+
+    /// Moves a permit to these slots on a node that granted others.
+    pub(crate) fn relocate_permit(&self, label: Label<'_>, wanted: &[Slot], proposal: i64) -> ScriptCall {
+        let to = RelocatePermit { wanted: numbers(wanted), proposal: proposal.to_string() };
+        let parts = [permit(label.names, label.field), self.permit_waiting_lists(label.names, true), to.lists()];
+        let call = self.with_marker_check(joined(&semaphore_scripts().relocate, parts));
+        ScriptCall { replicas: self.settings.config.min_replicas, ..call }
+    }
+
+    /// Raises a node's tokens from those that it granted to those of the quorum.
+    pub(super) fn bump_permit(&self, label: Label<'_>, granted: &[Slot], agreed: &[Slot]) -> ScriptCall {
+        let bump = BumpPermit {
+            token_ttl: self.counter_ttl(Duration::ZERO),
+            granted: with_tokens(granted),
+            agreed: with_tokens(agreed),
+        };
+        joined(&semaphore_scripts().bump, [permit(label.names, label.field), bump.lists()])
+    }
+
+    /// Writes a permit again on a node that lacks it.
+    pub(super) fn repair_permit(&self, label: Label<'_>, ttl: Duration) -> ScriptCall {
+        let repair = RepairPermit {
+            ended: label.names.ended(),
+            wanted: with_tokens(label.slots),
+            ttl: ttl.as_millis().to_string(),
+        };
+        let parts = [permit(label.names, label.field), self.permit_waiting_lists(label.names, true), repair.lists()];
+        self.with_marker_check(joined(&semaphore_scripts().repair, parts))
+    }
+
     /// Ends a permit, or gives up its place.
-    pub(super) fn leave_semaphore(&self, label: Label<'_>, entry: Option<&QueueEntry>) -> ScriptCall {
+    pub(super) fn leave_semaphore(&self, label: Label<'_>, entry: Option<&QueueEntry>, announce: bool) -> ScriptCall {
         let entry = entry.map(|entry| entry.text_for(size(label.primitive))).unwrap_or_default();
-        let parts =
-            [permit(label.names, label.field), self.permit_waiting_lists(label.names), LeaveEntry { entry }.lists()];
-        joined(&semaphore_scripts().leave, parts)
+        let waiting = self.permit_waiting_lists(label.names, announce);
+        joined(&semaphore_scripts().leave, [permit(label.names, label.field), waiting, LeaveEntry { entry }.lists()])
     }
 
     pub(super) fn renew_permits<'a>(permits: impl Iterator<Item = (Label<'a>, Duration)>) -> ScriptCall {
@@ -86,6 +148,7 @@ impl Protocol {
                 taken: label.names.taken(),
                 field: label.field.to_owned(),
                 ttl: ttl.as_millis().to_string(),
+                wanted: numbers(label.slots),
             };
             one.lists()
         };
@@ -94,14 +157,15 @@ impl Protocol {
     }
 
     pub(super) fn attach_permit(new: Label<'_>, old: &str, ttl: Duration) -> ScriptCall {
-        let attach = AttachPermit { old: old.to_owned(), ttl: ttl.as_millis().to_string() };
+        let (ttl, wanted) = (ttl.as_millis().to_string(), numbers(new.slots));
+        let attach = AttachPermit { old: old.to_owned(), ttl, wanted };
         joined(&semaphore_scripts().attach, [permit(new.names, new.field), attach.lists()])
     }
 
     /// Ends all permits.
     pub(crate) fn end_permits(&self, names: &Names) -> ScriptCall {
         let end = EndPermits { ended: names.ended() };
-        joined(&semaphore_scripts().end, [permit(names, ""), self.permit_waiting_lists(names), end.lists()])
+        joined(&semaphore_scripts().end, [permit(names, ""), self.permit_waiting_lists(names, true), end.lists()])
     }
 
     /// Reads the holders of permits.

@@ -11,12 +11,16 @@
 //! sends requests to the other nodes, to all at once. If the first node does not answer within [`FIRST_GRACE`], the
 //! acquire sends them anyway. Clients that collect the votes in the same order cannot split them (E. W. Dijkstra,
 //! "Hierarchical ordering of sequential processes", 1971).
+//!
+//! A permit of a semaphore has numbered slots, and each slot is an exclusive lock: q nodes must grant the same slots.
+//! An attempt draws the slot from which on the nodes look for free ones. Nodes in the same state grant the same slots.
+//! If they granted different ones, the attempt chooses those of most nodes, and moves its permit to them on the others.
 
 use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::mpsc, time::Instant};
 
-use super::{Count, FanOut, MINORITY_GRACE, Presence, Quorum};
+use super::{Count, FanOut, MINORITY_GRACE, NodeRequest, Presence, Quorum};
 use crate::{
     clock::{self, Deadline, Stamp},
     error::NodeCause,
@@ -26,7 +30,7 @@ use crate::{
         calls::{Label, MarkerOrigin, Taker},
         names::Names,
         primitive::Primitive,
-        reply::{self, Slot, Vote},
+        reply::{self, Granted, Slot, Vote},
         script::ScriptCall,
     },
     server::{ConnectionId, NodeError, NodeErrorKind, SentOn},
@@ -89,6 +93,8 @@ pub(crate) struct Ballot {
     is_chosen_value: bool,
     /// For a read/write lock: the client, and for how long it keeps new readers out if it is not let in.
     read_write: Option<(String, Duration)>,
+    /// For a permit: the slot from which on the nodes look for free ones.
+    start: Option<u32>,
     /// Whether other acquires compete for the lock.
     contended: bool,
     ttl: Duration,
@@ -108,15 +114,20 @@ struct BallotRequest {
 
 impl BallotRequest {
     fn label(&self) -> Label<'_> {
-        Label { primitive: self.primitive, names: &self.names, field: &self.field }
+        Label { primitive: self.primitive, names: &self.names, field: &self.field, slots: &[] }
     }
 }
 
 /// The replies so far.
 #[derive(Default)]
 struct Tally {
-    /// The nodes that granted, each with its token.
-    grants: Vec<(usize, i64)>,
+    /// The nodes that granted, each with its tokens.
+    grants: Vec<(usize, Granted)>,
+    /// How many of them granted the same, in the largest such group: all of them for a lock, those with the same slots
+    /// for a permit.
+    united: usize,
+    /// The number of nodes that have not answered.
+    open: usize,
     /// For each node that denied, for how long the holder's lease lasts there; `None`: without end.
     denied: Vec<Option<Duration>>,
     /// The number of nodes on which the key is not a lock of this kind.
@@ -132,12 +143,44 @@ struct Tally {
 }
 
 impl Tally {
-    /// Whether the votes so far decide: no further reply can change the verdict. `open`: how many nodes have not
-    /// answered.
-    fn progress(&self, needed: usize, spare: usize, open: usize) -> Count<()> {
-        if self.grants.len() >= needed {
+    /// Adds a node's grant.
+    fn add_grant(&mut self, node: usize, granted: Granted) {
+        let is_permit = !granted.slots.is_empty();
+        self.grants.push((node, granted));
+        self.united = if is_permit { self.count_largest() } else { self.grants.len() };
+    }
+
+    /// Removes the earlier grant of a node that a move has answered for.
+    fn remove_grant(&mut self, node: usize) {
+        if self.grants.iter().any(|(other, _)| *other == node) {
+            self.grants.retain(|(other, _)| *other != node);
+            self.united = self.count_largest();
+        }
+    }
+
+    fn count_largest(&self) -> usize {
+        self.largest_group().map_or(0, |group| self.count_in(group))
+    }
+
+    /// How many nodes granted the same slots as `group`.
+    fn count_in(&self, group: &Granted) -> usize {
+        self.grants.iter().filter(|(_, granted)| granted.same_slots(group)).count()
+    }
+
+    /// A grant of the slots that most nodes granted. Of several such groups, the one with the lowest slots: all
+    /// attempts choose alike.
+    fn largest_group(&self) -> Option<&Granted> {
+        let lowest = |granted: &Granted| granted.slots.iter().map(|slot| slot.number).collect::<Vec<_>>();
+        let each = self.grants.iter().map(|(_, granted)| granted);
+        each.max_by_key(|granted| (self.count_in(granted), std::cmp::Reverse(lowest(granted))))
+    }
+
+    /// Whether the votes so far decide: no further reply can change the verdict.
+    fn progress(&self, needed: usize, spare: usize) -> Count<()> {
+        if self.united >= needed {
             return Count::Decided(());
         }
+        let open = self.open;
         let cannot_grant = self.conflicts + self.causes.len();
         // Too many nodes cannot grant. Further replies do not change that.
         let outage = cannot_grant > spare;
@@ -168,6 +211,7 @@ impl Ballot {
             request: Arc::new(request),
             is_chosen_value: false,
             read_write: None,
+            start: None,
             contended: false,
             ttl,
             granted,
@@ -184,6 +228,16 @@ impl Ballot {
         self.read_write = Some((client.to_owned(), keeps_readers_out_for));
         // All nodes get the request at once: each must keep new readers out, and readers do not split votes.
         self.contended = false;
+        self
+    }
+
+    /// Makes this a ballot for a permit of a semaphore with `of` slots.
+    pub(crate) fn of_permit(mut self, primitive: Primitive, of: u32) -> Self {
+        if let Some(request) = Arc::get_mut(&mut self.request) {
+            request.primitive = primitive;
+        }
+        // At random: with the same start in every client, those that acquire at the same time want the same slot.
+        self.start = Some(fastrand::u32(..of));
         self
     }
 
@@ -215,10 +269,11 @@ impl Ballot {
     }
 
     fn call(&self, owner: &OwnerKey) -> ScriptCall {
-        let taker = match &self.read_write {
-            Some((client, duration)) => Taker::ReadWrite { client, keeps_readers_out_for: *duration },
-            None if self.is_chosen_value => Taker::ChosenValue,
-            None => Taker::Owner(owner),
+        let taker = match (&self.read_write, self.start) {
+            (_, Some(start)) => Taker::Slots { start },
+            (Some((client, duration)), None) => Taker::ReadWrite { client, keeps_readers_out_for: *duration },
+            (None, None) if self.is_chosen_value => Taker::ChosenValue,
+            (None, None) => Taker::Owner(owner),
         };
         self.request.quorum.protocol.acquire(self.request.label(), taker, self.ttl, self.request.quorum.proposal())
     }
@@ -231,41 +286,58 @@ impl Ballot {
         if let Some(cause) = quorum.duplicate() {
             return Verdict::Unavailable { causes: vec![cause], permanent: true };
         }
-        let call = self.call(owner);
+        let mut call = self.call(owner);
         let limit = quorum.settings.reply_timeout(self.ttl);
         let since = clock::now();
         let request = self.request.clone();
-        let ask = |node: usize| {
+        let ask = |node: usize, call: &ScriptCall| {
             let answer = quorum.ask_one(node, driver, call.clone(), limit, request.sent[node].clone());
             #[cfg(feature = "simulation")]
-            let answer = if mutant!(RetryUnknown) { quorum.insist(node, answer, &call) } else { answer };
+            let answer = if mutant!(RetryUnknown) { quorum.insist(node, answer, call) } else { answer };
             answer
         };
         let mut first = self.contended.then(|| quorum.first_node(&request.names));
         let mut answers = match first {
-            Some(first) => FanOut::new([ask(first)]).within(Some(FIRST_GRACE)),
-            None => FanOut::new((0..nodes).map(ask)),
+            Some(first) => FanOut::new([ask(first, &call)]).within(Some(FIRST_GRACE)),
+            None => FanOut::new((0..nodes).map(|node| ask(node, &call))),
         };
-        let (mut tally, mut open) = (Tally::default(), nodes);
+        let mut tally = Tally { open: nodes, ..Tally::default() };
+        let mut moved = false;
         loop {
-            let counted = answers.count(reply::vote, |node, vote| {
-                self.tally_reply(&mut tally, node, vote);
-                open -= 1;
-                tally.progress(needed, spare, open)
-            });
+            let counted = answers.count(
+                |reply| reply::vote_for(request.primitive, reply),
+                |node, vote| {
+                    tally.open -= 1;
+                    self.tally_reply(&mut tally, node, vote);
+                    tally.progress(needed, spare)
+                },
+            );
             // `None` after the last reply or at the time limit. The tally decides in any case.
             let _: Option<()> = counted.await;
             match (first.take(), tally.denied.first()) {
-                (None, _) => break,
                 // Another acquire has the first node's vote, and sends its request to the other nodes. This one stops.
                 (Some(_), Some(left)) => {
                     let free_in = left.map_or(BELIEVED_ALONE, |left| left.min(BELIEVED_ALONE));
                     return Verdict::FirstNodeDenied { free_in };
                 }
-                (Some(first), None) => answers.extend((0..nodes).filter(|node| *node != first).map(ask)),
+                (Some(first), None) => {
+                    if let Some(slot) = tally.grants.first().and_then(|(_, granted)| granted.slots.first()) {
+                        // The others grant the slots of the first node, if they can.
+                        self.start = Some(slot.number);
+                        call = self.call(owner);
+                    }
+                    answers.extend((0..nodes).filter(|node| *node != first).map(|node| ask(node, &call)));
+                }
+                (None, _) if !moved && tally.united < needed && tally.grants.len() >= needed => {
+                    moved = true;
+                    let moves = self.moves(driver, &tally);
+                    tally.open += moves.len();
+                    answers.extend(moves);
+                }
+                (None, _) => break,
             }
         }
-        if tally.grants.len() < needed {
+        if tally.united < needed {
             return self.verdict_without_quorum(tally, spare).await;
         }
         let since = if mutant!(DeadlineFromReply) { clock::now() } else { since };
@@ -276,17 +348,56 @@ impl Ballot {
                 quorum.write_markers(&names, &missing, MarkerOrigin::Lost).await;
             });
         }
-        let token = match quorum.agree(driver, self.request.label(), &tally.grants, self.ttl).await {
-            Ok(token) => token,
+        let others = if tally.united == tally.grants.len() {
+            Vec::new()
+        } else {
+            if !moved {
+                answers.extend(self.moves(driver, &tally));
+            }
+            Self::keep_largest_group(&mut tally)
+        };
+        let agreed = match quorum.agree(driver, self.request.label(), &tally.grants, self.ttl).await {
+            Ok(agreed) => agreed,
             Err(causes) if causes.is_empty() => return Verdict::Busy { free_in: None, split: true },
             Err(causes) => return Verdict::Unavailable { causes, permanent: false },
         };
-        self.conclude(token as u64, since, &tally, answers)
+        self.conclude(agreed, since, (&tally, &others), answers)
+    }
+
+    /// Requests that move a permit to the slots of the largest group, on the nodes that granted others.
+    fn moves(&self, driver: Driver, tally: &Tally) -> Vec<NodeRequest> {
+        let quorum = &self.request.quorum;
+        let Some(chosen) = tally.largest_group() else { return Vec::new() };
+        let others = tally.grants.iter().filter(|(_, granted)| !granted.same_slots(chosen));
+        let moved = others.map(|(node, _)| {
+            let call = quorum.protocol.relocate_permit(self.request.label(), &chosen.slots, quorum.proposal());
+            // A release that overtakes this request leaves nothing that it could move.
+            quorum.ask_one(*node, driver, call, quorum.settings.reply_timeout(self.ttl), SentOn::default())
+        });
+        moved.collect()
+    }
+
+    /// Removes the grants of other slots than those of the largest group, and returns their nodes. The permit counts
+    /// there only once it is moved.
+    fn keep_largest_group(tally: &mut Tally) -> Vec<usize> {
+        let Some(chosen) = tally.largest_group().cloned() else { return Vec::new() };
+        let (kept, others) =
+            std::mem::take(&mut tally.grants).into_iter().partition(|(_, granted)| granted.same_slots(&chosen));
+        tally.grants = kept;
+        let others: Vec<(usize, Granted)> = others;
+        others.into_iter().map(|(node, _)| node).collect()
     }
 
     /// Makes the grant of a quorum that agreed on its token. The very last step: a grant that arrives with less than a
     /// twentieth of its ttl left does not count.
-    fn conclude(&mut self, token: u64, since: Stamp, tally: &Tally, late: FanOut) -> Verdict {
+    /// `others`: the nodes that have the permit with other slots.
+    fn conclude(
+        &mut self,
+        agreed: Granted,
+        since: Stamp,
+        (tally, others): (&Tally, &[usize]),
+        late: FanOut,
+    ) -> Verdict {
         let quorum = &self.request.quorum;
         let deadline = Deadline::new(since, quorum.settings.validity(self.ttl));
         if deadline.left() < self.ttl / 20 && !mutant!(NoCheckOnReturn) {
@@ -297,12 +408,15 @@ impl Ballot {
         self.settled = true;
         let presences = (0..quorum.nodes.len())
             .map(|node| match self.granted[node] {
+                // It is there, but does not count: as if the node had not answered.
+                Some(true) if others.contains(&node) => Presence::unanswered(&self.request.sent[node]),
                 Some(true) => Presence::Held(deadline),
                 Some(false) => Presence::Absent,
                 None => Presence::unanswered(&self.request.sent[node]),
             })
             .collect();
-        Verdict::Held(Grant { token, slots: Vec::new(), since, presences, late, sent: self.request.sent.clone() })
+        let (token, slots) = (agreed.token as u64, agreed.slots);
+        Verdict::Held(Grant { token, slots, since, presences, late, sent: self.request.sent.clone() })
     }
 
     fn tally_reply(&mut self, tally: &mut Tally, node: usize, answer: Result<(Vote, i64), NodeError>) {
@@ -315,8 +429,8 @@ impl Ballot {
                 return;
             }
             Err(error) => {
-                // If the request may have run, its effect stays unknown.
-                if !error.may_have_run() {
+                // If the request may have run, its effect stays unknown. A move that failed leaves the earlier grant.
+                if !error.may_have_run() && self.granted[node] != Some(true) {
                     self.granted[node] = Some(false);
                 }
                 tally.permanent += usize::from(error.is_permanent());
@@ -325,10 +439,11 @@ impl Ballot {
             }
         };
         quorum.learn_time(node, time);
-        self.granted[node] = Some(matches!(vote, Vote::Granted { .. }));
+        self.granted[node] = Some(matches!(vote, Vote::Granted(_)));
         tally.marked += usize::from(vote != Vote::Unmarked);
+        tally.remove_grant(node);
         match vote {
-            Vote::Granted { token } => tally.grants.push((node, token)),
+            Vote::Granted(granted) => tally.add_grant(node, granted),
             Vote::Denied(left) => tally.denied.push(left),
             Vote::Conflict => tally.conflicts += 1,
             Vote::Quarantine(left) => {
@@ -467,25 +582,28 @@ impl Ballot {
 }
 
 impl Quorum {
-    /// Bumps the counters of a quorum of nodes to the largest granted token, and returns it. If too few nodes could be
+    /// Bumps the counters of a quorum of nodes to the largest granted token, of a permit for each of its slots, and
+    /// returns it. If too few nodes could be
     /// bumped, the error has the causes of those that failed. It has no causes if these nodes would not have been
     /// enough: other nodes have granted another tenure since.
     pub(crate) async fn agree(
         &self,
         driver: Driver,
         label: Label<'_>,
-        grants: &[(usize, i64)],
+        grants: &[(usize, Granted)],
         ttl: Duration,
-    ) -> Result<i64, Vec<NodeCause>> {
-        let token = grants.iter().map(|(_, token)| *token).max().unwrap_or_default();
-        let mut agreed = grants.iter().filter(|(_, granted)| *granted == token).count();
+    ) -> Result<Granted, Vec<NodeCause>> {
+        let mut each = grants.iter().map(|(_, granted)| granted);
+        let first = each.next().cloned().unwrap_or_else(|| Granted::of_lock(0));
+        let largest = each.fold(first, |largest, granted| largest.max(granted));
+        let mut agreed = grants.iter().filter(|(_, granted)| *granted == largest).count();
         if agreed >= self.needed() || mutant!(NaiveMax) {
-            return Ok(token);
+            return Ok(largest);
         }
         let mut causes = Vec::new();
-        let behind = grants.iter().filter(|(_, granted)| *granted < token);
+        let behind = grants.iter().filter(|(_, granted)| *granted != largest);
         let mut bumps = FanOut::new(behind.map(|(node, granted)| {
-            let call = self.protocol.bump(label, *granted, token);
+            let call = self.protocol.bump(label, granted, &largest);
             self.ask_one(*node, driver, call, self.settings.reply_timeout(ttl), SentOn::default())
         }));
         let bumped = bumps.count(reply::done, |node, answer| {
@@ -496,7 +614,7 @@ impl Quorum {
             if agreed >= self.needed() { Count::Decided(()) } else { Count::More }
         });
         if bumped.await.is_some() {
-            return Ok(token);
+            return Ok(largest);
         }
         if agreed + causes.len() < self.needed() {
             // Even if they had answered, no quorum would agree.

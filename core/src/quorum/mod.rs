@@ -189,6 +189,27 @@ impl Quorum {
         call: &ScriptCall,
         read: impl Fn(&Reply) -> Option<T>,
     ) -> Result<Vec<(usize, T)>, LockError> {
+        self.gather_within(driver, call, read, None).await
+    }
+
+    /// Sends a call to all nodes as `gather` does, but gives the other nodes a short time once `needed` of them ran the
+    /// script.
+    pub(crate) async fn gather_most<T>(
+        self: &Arc<Self>,
+        driver: Driver,
+        call: &ScriptCall,
+        read: impl Fn(&Reply) -> Option<T>,
+    ) -> Result<Vec<(usize, T)>, LockError> {
+        self.gather_within(driver, call, read, Some(MINORITY_GRACE)).await
+    }
+
+    async fn gather_within<T>(
+        self: &Arc<Self>,
+        driver: Driver,
+        call: &ScriptCall,
+        read: impl Fn(&Reply) -> Option<T>,
+        grace: Option<Duration>,
+    ) -> Result<Vec<(usize, T)>, LockError> {
         let mut answers = self.ask_all(driver, call);
         let (mut replies, mut causes, mut wrong) = (Vec::new(), Vec::new(), 0);
         let gathered = answers.count(read, |node, answer| {
@@ -200,14 +221,15 @@ impl Quorum {
                 }
             }
             if replies.len() >= self.needed() {
-                Count::Decided(true)
+                grace.map_or(Count::Decided(true), Count::Soon)
             } else if wrong > self.spare() || causes.len() > self.spare() {
                 Count::Decided(false)
             } else {
                 Count::More
             }
         });
-        if gathered.await == Some(true) {
+        let _: Option<bool> = gathered.await;
+        if replies.len() >= self.needed() {
             // The other nodes must run it as well, even if the caller is gone.
             self.spawn_pending(answers.see_through());
             return Ok(replies);

@@ -237,7 +237,12 @@ impl Tenure {
 
     /// Identifies it in requests to its nodes.
     pub(crate) fn label(&self) -> Label<'_> {
-        Label { primitive: self.primitive(), names: &self.terms.names, field: &self.terms.field }
+        Label {
+            primitive: self.primitive(),
+            names: &self.terms.names,
+            field: &self.terms.field,
+            slots: &self.terms.slots,
+        }
     }
 
     /// Whether both hold the same lock.

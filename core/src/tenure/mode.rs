@@ -168,13 +168,13 @@ impl Tenure {
         let counted = answers.count(reply::vote, |node, answer| {
             match answer {
                 Ok((vote, _)) => {
-                    found[node] = Some(vote);
-                    match vote {
-                        Vote::Granted { token } => granted.push((node, token)),
+                    match &vote {
+                        Vote::Granted(tokens) => granted.push((node, tokens.clone())),
                         Vote::Conflict => self.apply_reply(node, Renewed::Gone),
                         Vote::Denied(_) | Vote::Quarantine(_) | Vote::Unmarked => {}
                     }
-                    possible -= usize::from(!matches!(vote, Vote::Granted { .. }));
+                    possible -= usize::from(!matches!(vote, Vote::Granted(_)));
+                    found[node] = Some(vote);
                 }
                 Err(error) => {
                     possible -= 1;
@@ -188,22 +188,22 @@ impl Tenure {
         // Upgrades that were not sent yet must not follow the request that undoes the others.
         answers.retain(|node| sent[node].get().is_some());
         let writer = Label { primitive: Primitive::Write, ..self.label() };
-        let token = if granted.len() >= quorum.needed() && self.is_held() {
+        let agreed = if granted.len() >= quorum.needed() && self.is_held() {
             quorum.agree(Driver::Background, writer, &granted, ttl).await
         } else {
             Err(Vec::new())
         };
         let alive = !Deadline::new(since, quorum.settings.validity(ttl)).left().is_zero();
-        let Some(token) = token.ok().filter(|_| alive && self.is_held()) else {
+        let Some(agreed) = agreed.ok().filter(|_| alive && self.is_held()) else {
             // Nodes that did not deny the upgrade may have made it a writer, or still may.
-            let undecided = |node: &usize| !matches!(found[*node], Some(vote) if !matches!(vote, Vote::Granted { .. }));
+            let undecided = |node: &usize| !matches!(&found[*node], Some(vote) if !matches!(vote, Vote::Granted(_)));
             let behind = (0..quorum.nodes.len()).filter(undecided);
             let behind = behind.filter_map(|node| Some((node, sent[node].get()?, found[node].is_some()))).collect();
             self.mode.lock().on_the_way = Some(self.downgrade_in_background(behind));
             let denied = found.iter().flatten().any(|vote| matches!(vote, Vote::Denied(_)));
             return if denied && self.is_held() { Ok(false) } else { Err(self.extend_error(failures)) };
         };
-        self.become_writer(&found, &sent, (ttl, since), token);
+        self.become_writer(&found, &sent, (ttl, since), agreed.token);
         if !answers.is_over() {
             let late = self.clone().absorb_late_upgrades(answers, (ttl, since));
             quorum.spawn_pending(late);
@@ -227,7 +227,7 @@ impl Tenure {
                 .iter()
                 .zip(sent)
                 .map(|(vote, sent)| match (vote, sent.get()) {
-                    (Some(Vote::Granted { .. }), _) => Presence::Held(deadline),
+                    (Some(Vote::Granted(_)), _) => Presence::Held(deadline),
                     (None, Some(connection)) => Presence::Unknown(connection),
                     (Some(_), _) | (None, None) => Presence::Absent,
                 })
@@ -247,7 +247,7 @@ impl Tenure {
     /// Applies replies to the upgrade that arrive after a quorum confirmed.
     async fn absorb_late_upgrades(self: Arc<Self>, mut late: FanOut, (ttl, since): (Duration, Stamp)) {
         while let Some((node, answer)) = late.late().await {
-            let granted = answer.is_ok_and(|reply| matches!(reply::vote(&reply), Some((Vote::Granted { .. }, _))));
+            let granted = answer.is_ok_and(|reply| matches!(reply::vote(&reply), Some((Vote::Granted(_), _))));
             if granted && !self.primitive().reads() {
                 let presence = Presence::Held(Deadline::new(since, self.quorum.settings.validity(ttl)));
                 self.change(|state, effects| state.absorb_late_grant(node, presence, effects));

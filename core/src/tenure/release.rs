@@ -66,7 +66,12 @@ impl ReleaseRequest {
 impl Resting {
     fn call(&self) -> Option<ScriptCall> {
         let rest = self.min_hold.rest_at(clock::now(), self.fate, self.primitive);
-        let label = Label { primitive: self.primitive, names: &self.terms.names, field: &self.terms.field };
+        let label = Label {
+            primitive: self.primitive,
+            names: &self.terms.names,
+            field: &self.terms.field,
+            slots: &self.terms.slots,
+        };
         (!rest.is_zero()).then(|| self.quorum.protocol.rest(label, rest))
     }
 }

@@ -30,21 +30,40 @@ impl Tenure {
             let presence = match answer {
                 // It was upgraded since. Only the reply to the upgrade says what the node has now.
                 Ok(_) if !self.has_acquired_mode() => Presence::unanswered(&sent_on[node]),
-                Ok(reply) if matches!(reply::vote(&reply), Some((Vote::Granted { .. }, _))) => {
-                    self.held_for(self.terms.ttl, since)
-                }
+                Ok(reply) => match reply::vote_for(self.terms.primitive, &reply) {
+                    Some((Vote::Granted(granted), _)) if granted.is_of(&self.terms.slots) => {
+                        self.held_for(self.terms.ttl, since)
+                    }
+                    // A permit with other slots. It does not count, and is moved.
+                    Some((Vote::Granted(_), _)) => {
+                        if self.is_live() {
+                            late.extend([self.relocation(node)]);
+                        }
+                        Presence::unanswered(&sent_on[node])
+                    }
+                    Some(_) => {
+                        self.quorum.late_unmarked(&self.terms.names, node, &reply).await;
+                        Presence::Absent
+                    }
+                    // An unknown reply: the node may have granted it.
+                    None => Presence::unanswered(&sent_on[node]),
+                },
                 // No reply, but the node may have granted it: renewals and the release must go there, too.
                 Err(error) if error.may_have_run() => Presence::unanswered(&sent_on[node]),
-                // An unknown reply: the node may have granted it.
-                Ok(reply) if reply::vote(&reply).is_none() => Presence::unanswered(&sent_on[node]),
-                Ok(reply) => {
-                    self.quorum.late_unmarked(&self.terms.names, node, &reply).await;
-                    Presence::Absent
-                }
+                // A move that failed leaves the permit with other slots there.
+                Err(_) if self.terms.primitive.family() == Family::Semaphore => Presence::unanswered(&sent_on[node]),
                 Err(_) => Presence::Absent,
             };
             self.change(|state, effects| state.absorb_late_grant(node, presence, effects));
         }
+    }
+
+    /// A request that moves a permit to its slots on a node that granted others.
+    fn relocation(&self, node: usize) -> NodeRequest {
+        let (quorum, terms) = (&self.quorum, &self.terms);
+        let call = quorum.protocol.relocate_permit(self.label(), &terms.slots, quorum.proposal());
+        let limit = quorum.settings.reply_timeout(terms.ttl);
+        NodeRequest::new(node, quorum.nodes[node].eval(Driver::Background, call, limit, SentOn::default()))
     }
 
     /// Reads the reply to a renewal of this tenure alone.
@@ -115,6 +134,8 @@ impl Tenure {
             let found = self.renewal(&target.eval_after(connection, call, limit).await.ok()?)?;
             match self.interpret(found, since)? {
                 Renewed::Gone => {}
+                // Others have permits there. The repair finds out whether they have its slots.
+                Renewed::Taken if self.terms.primitive.family() == Family::Semaphore => {}
                 Renewed::Extended => return Some(self.held_for(ttl, since)),
                 // `interpret` never returns `Reads`.
                 Renewed::Taken | Renewed::Ended | Renewed::Reads => return Some(Presence::Absent),

@@ -332,6 +332,25 @@ fn check_permit(bytes: &[u8]) {
         }
         None => assert!(!matches!(acquired, Ok(Some(_))), "{shown} was taken for a grant"),
     }
+    check_permit_on_a_quorum(bytes);
+}
+
+/// The same for the replies of three nodes.
+fn check_permit_on_a_quorum(bytes: &[u8]) {
+    let nodes = vec![HashMap::from([("semaphore/take", bytes.to_vec())]); 3];
+    let semaphore = client(nodes).semaphore("x", 4, LockOptions::default()).expect("a valid one");
+    let acquired = runtime::background().block_on(semaphore.try_acquire_many(2));
+    let shown = bytes.escape_ascii();
+    // The time is sent to the nodes again, and must be a possible token.
+    let time = text(bytes).and_then(|text| text.rsplit_once(' ')).and_then(|(_, time)| written(time));
+    match permitted(bytes).filter(|_| time.is_some_and(|time| (0..=1 << 53).contains(&time))) {
+        Some(slots) => {
+            let permit = acquired.unwrap_or_else(|error| panic!("{shown}: {error}")).expect("a permit");
+            let has = permit.slots().iter().map(|slot| [i64::from(slot.number), slot.token.cast_signed()]);
+            assert!(has.eq(slots), "{shown}: {:?}", permit.slots());
+        }
+        None => assert!(!matches!(acquired, Ok(Some(_))), "{shown} was taken for a grant"),
+    }
 }
 
 /// All other scripts: each result is positive if and only if the bytes are.

@@ -9,9 +9,14 @@ use crate::{
     event,
     owner::OwnerKey,
     process::driver::Driver,
-    protocol::{names::Names, script::Reply},
-    quorum::{Ballot, Quorum, Verdict},
+    protocol::{
+        names::Names,
+        primitive::{Family, Primitive},
+        script::Reply,
+    },
+    quorum::{Ballot, Presence, Quorum, Verdict},
     server::{Node, NodeError, NodeErrorKind, memory::Memory},
+    sync::Mutex,
     tenure::ReleaseOutcome,
 };
 
@@ -92,4 +97,79 @@ async fn a_denial_by_one_node_is_no_answer_of_a_quorum() {
             _ => panic!("an outage counts as an answer"),
         }
     }
+}
+
+/// Runs a ballot for one of three slots on three nodes. Each replies to `take` and to `relocate` with these texts. Returns
+/// the verdict, and the requests of each node, of those that this test is about: the script and its ARGV from the 6th on.
+async fn ballot_for_a_slot(replies: [[&'static str; 2]; 3]) -> (Verdict, [Vec<String>; 3]) {
+    let settings = Arc::new(Config::new(urls("slots", 3)).validate().expect("valid"));
+    let names = Arc::new(Names::of_family(Family::Semaphore, "x".to_owned(), &settings));
+    let seen: Arc<Mutex<[Vec<String>; 3]>> = Arc::default();
+    let node = |node: usize| -> Arc<dyn Node> {
+        let seen = seen.clone();
+        Scripted::new(format!("slots-{node}"), move |call| {
+            let (name, from, reply) = match call.script.name {
+                "semaphore/take" => ("take", 5, Reply::Text(replies[node][0].to_owned())),
+                "semaphore/relocate" => ("relocate", 5, Reply::Text(replies[node][1].to_owned())),
+                "semaphore/bump" => ("bump", 2, Reply::Int(1)),
+                "semaphore/leave" => ("leave", 6, Reply::Int(1)),
+                _ => return Ok(Reply::Int(1)),
+            };
+            if name != "take" {
+                let words = call.args[from..].iter().take(if name == "relocate" { 1 } else { 2 });
+                seen.lock()[node]
+                    .push([&[name.to_owned()], &words.cloned().collect::<Vec<_>>()[..]].concat().join(" "));
+            }
+            Ok(reply)
+        })
+    };
+    let quorum = Arc::new(Quorum::new((0..3).map(node).collect(), settings.clone()));
+    let permits = Primitive::Permits { count: 1, of: 3 };
+    let mut ballot = Ballot::new(&quorum, &names, "u:1".to_owned(), Duration::from_secs(30)).of_permit(permits, 3);
+    let mut verdict = ballot.run(Driver::Background, &OwnerKey::Explicit("me".to_owned())).await;
+    if let Verdict::Held(grant) = &mut verdict {
+        while grant.late.late().await.is_some() {}
+    } else if let Some(mut undone) = ballot.undo(true) {
+        assert!(undone.recv().await.is_none());
+    }
+    let seen = seen.lock().clone();
+    (verdict, seen)
+}
+
+/// The majority's slot counts at once. Its tokens are raised to the largest of them, and the third node is moved.
+#[tokio::test]
+async fn slots_of_a_majority_need_no_move() {
+    let replies = [["1 0:300 9", "1 1:400 9"], ["1 1:101 9", ""], ["1 1:90 9", ""]];
+    let (verdict, seen) = ballot_for_a_slot(replies).await;
+    let Verdict::Held(grant) = verdict else { panic!("a majority granted slot 1") };
+    assert_eq!((grant.token, grant.slots.len(), grant.slots[0].number), (101, 1, 1));
+    // The node with the other slot counts once it is moved.
+    assert!(matches!(grant.presences[..], [Presence::Unknown(_), Presence::Held(_), Presence::Held(_)]));
+    assert_eq!(seen, [vec!["relocate 1".to_owned()], vec![], vec!["bump 1:90 1:101".to_owned()]]);
+}
+
+/// Three nodes grant three slots: one set is chosen, and the other nodes are moved to it.
+#[tokio::test]
+async fn slots_that_differ_everywhere_are_moved_to_one_of_them() {
+    let replies = [["1 2:70 9", "1 0:80 9"], ["1 1:101 9", "0 0 9"], ["1 0:90 9", ""]];
+    let (verdict, seen) = ballot_for_a_slot(replies).await;
+    let Verdict::Held(grant) = verdict else { panic!("one node was moved") };
+    assert_eq!((grant.token, grant.slots[0].number), (90, 0));
+    assert!(matches!(grant.presences[0], Presence::Held(_)) && matches!(grant.presences[2], Presence::Held(_)));
+    assert!(!matches!(grant.presences[1], Presence::Held(_)));
+    assert_eq!(seen[0], ["relocate 0", "bump 0:80 0:90"]);
+    assert_eq!(seen[1], ["relocate 0"]);
+}
+
+/// No node can be moved: nothing is held, and the node that still has a permit gets a release.
+#[tokio::test]
+async fn slots_that_cannot_be_moved_are_given_back() {
+    let replies = [["1 2:70 9", "0 0 9"], ["1 1:101 9", "0 0 9"], ["1 0:90 9", ""]];
+    let (verdict, seen) = ballot_for_a_slot(replies).await;
+    assert!(matches!(verdict, Verdict::Busy { split: true, .. }));
+    assert_eq!(
+        seen,
+        [vec!["relocate 0"], vec!["relocate 0"], vec!["leave"]]
+            .map(|all| all.into_iter().map(str::to_owned).collect::<Vec<_>>())
+    );
 }

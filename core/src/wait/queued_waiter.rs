@@ -16,6 +16,8 @@ pub(crate) struct QueuedWaiter {
     pub(super) blocked: bool,
     /// Notified when the waiter should try again.
     pub(crate) wake: Notify,
+    /// Whether it waits for a permit and was denied one: waiters behind it send no request.
+    pub(crate) denied: AtomicBool,
     /// Whether it is the first in the queue.
     pub(crate) first: AtomicBool,
 }

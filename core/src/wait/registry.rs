@@ -225,6 +225,7 @@ impl<T: Holding> Registry<T> {
             thread,
             blocked,
             wake: Notify::new(),
+            denied: AtomicBool::new(false),
             first: AtomicBool::new(index == 0),
         });
         if let (0, Some(second)) = (index, queue.front()) {
@@ -234,13 +235,19 @@ impl<T: Holding> Registry<T> {
         waiter
     }
 
-    /// Whether this waiter and all before it may hold the lock at the same time.
+    /// Whether this waiter and all before it may hold the lock at the same time, and none of those was denied a permit.
     pub(crate) fn may_share(&self, key: &str, waiter: &Arc<QueuedWaiter>) -> bool {
         let locks = &self.locks.lock().entries;
         let mut queue = locks.get(key).into_iter().flat_map(|entry| &entry.queue);
-        // The first exclusive waiter, or this one: if it shares, so do all before it.
-        waiter.shared
-            && queue.find(|other| !other.shared || Arc::ptr_eq(other, waiter)).is_some_and(|other| other.shared)
+        let is_it = |other: &Arc<QueuedWaiter>| Arc::ptr_eq(other, waiter);
+        let stops = |other: &&Arc<QueuedWaiter>| is_it(other) || !other.shared || other.denied.load(SeqCst);
+        waiter.shared && queue.find(stops).is_some_and(is_it)
+    }
+
+    /// Whether a waiter of this client was denied a permit and still waits.
+    pub(crate) fn is_denied(&self, key: &str) -> bool {
+        let locks = &self.locks.lock().entries;
+        locks.get(key).is_some_and(|entry| entry.queue.iter().any(|waiter| waiter.denied.load(SeqCst)))
     }
 
     /// Whether a thread is blocked until it is granted the lock.

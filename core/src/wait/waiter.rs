@@ -21,7 +21,10 @@ use super::{
 use crate::{
     owner::OwnerKey,
     process::timer,
-    protocol::{names::Names, primitive::Primitive},
+    protocol::{
+        names::Names,
+        primitive::{Family, Primitive},
+    },
     quorum::{BELIEVED_ALONE, Quorum},
     server::BoxFuture,
 };
@@ -136,7 +139,7 @@ impl<T: Holding> Waiter<T> {
         self.queued.as_ref().is_none_or(|queued| queued.first.load(SeqCst))
     }
 
-    /// Whether it and all waiters before it may hold the lock at the same time.
+    /// Whether it and all waiters before it may hold the lock at the same time, and none of those was denied a permit.
     pub(crate) fn is_behind_sharers(&self) -> bool {
         self.queued.as_ref().is_some_and(|queued| self.registry.may_share(self.names.local(), queued))
     }
@@ -236,6 +239,9 @@ impl<T: Holding> Waiter<T> {
             },
             Pause::Busy(free_in) => {
                 self.splits = 0;
+                if let Some(queued) = self.queued.as_ref().filter(|_| self.primitive.family() == Family::Semaphore) {
+                    queued.denied.store(true, SeqCst);
+                }
                 let start = || Listener::start(&self.quorum, &self.names, None);
                 let listener = self.registry.listener(self.names.local(), start);
                 let until_poll = backoff::before_poll(self.quorum.protocol.announces(self.primitive), free_in);

@@ -41,6 +41,8 @@ pub struct Checks {
     pub renewed: BTreeSet<(String, u64)>,
     /// Locks and tokens of leases whose repair found another owner's key on a node.
     pub outvoted: BTreeSet<(String, u64)>,
+    /// The semaphore and the token of every permit.
+    permits: BTreeSet<(String, u64)>,
     /// Owners whose key was deleted. Exclusion is not promised to them.
     pub void: BTreeSet<String>,
     /// The client of each tenure.
@@ -148,7 +150,7 @@ impl Checks {
     /// Records an acquire that arrives a second time.
     pub fn repeated(&mut self, call: &ScriptCall) {
         let begins = ["acquire", "enter", "attach", "repair"].contains(&call.script.name);
-        if begins || call.script.name.starts_with("read_write/") {
+        if begins || call.script.name.starts_with("read_write/") || call.script.name.starts_with("semaphore/") {
             self.again.extend(call.args.iter().filter(|arg| arg.contains(':')).cloned());
         }
     }
@@ -157,7 +159,7 @@ impl Checks {
     pub fn asked(&mut self, call: &ScriptCall) {
         match (call.script.name, &call.args[..]) {
             // If it arrives late, its key lives for its ttl, whatever the result of the call.
-            ("attach", [_, new, ..]) | ("read_write/attach", [new, ..]) => {
+            ("attach", [_, new, ..]) | ("read_write/attach" | "semaphore/attach", [new, ..]) => {
                 self.detached.entry(new.clone()).or_default();
             }
             ("acquire" | "enter", [field, _, ttl, ..])
@@ -182,7 +184,8 @@ impl Checks {
         match call.script.name {
             "renew" | "prolong" => call.keys.iter().step_by(2).collect(),
             "read_write/renew" => call.keys.iter().step_by(3).collect(),
-            "learn" | "provision" | "inspect" | "read_write/inspect" => Vec::new(),
+            "semaphore/renew" => call.keys.iter().step_by(4).collect(),
+            "learn" | "provision" | "inspect" | "read_write/inspect" | "semaphore/inspect" => Vec::new(),
             _ => call.keys.iter().take(1).collect(),
         }
     }
@@ -330,11 +333,16 @@ impl Checks {
         for (key, tenures, expires) in &before.locks {
             let (left, until) = (store.tenures(key), store.entry(key).map(|entry| entry.expires));
             let read = store.mode(key).as_deref() == Some("read");
+            let (is_semaphore, permits) = (name.starts_with("semaphore/"), store.permits(key));
             let mut wrong = |what: String| self.violations.push((now, format!("{what}, by {name} on server {server}")));
             // I6: one tenure, counted once, with a ttl that only grows.
             let owners: BTreeSet<&str> = left.iter().map(|field| owner(field)).collect();
-            if owners.len() > 1 && !read {
+            if owners.len() > 1 && !read && !is_semaphore {
                 wrong(format!("I6 {key} holds {left:?}"));
+            }
+            let mut taken = BTreeSet::new();
+            if is_semaphore && !permits.iter().flat_map(|(_, slots)| slots).all(|slot| taken.insert(slot)) {
+                wrong(format!("I6 a slot of {key} has two permits: {permits:?}"));
             }
             if let Some(super::store::Value::Hash(fields)) = store.entry(key).map(|entry| entry.value.clone())
                 && let Some((field, count)) = fields.iter().find(|(field, count)| count != "1" && field != "mode")
@@ -351,7 +359,9 @@ impl Checks {
             }
             // I7: a release removes its own tenure and no other.
             let own = ["read", "write", "leave", "upgrade", "downgrade"];
+            let of_permits = ["acquire", "take", "relocate", "bump", "leave", "repair"];
             if matches!(name, "release" | "rest" | "leave")
+                || name.strip_prefix("semaphore/").is_some_and(|name| of_permits.contains(&name))
                 || name.strip_prefix("read_write/").is_some_and(|name| own.contains(&name))
             {
                 let touched: Vec<&String> = tenures.iter().filter(|field| !left.contains(field)).collect();
@@ -362,16 +372,18 @@ impl Checks {
         }
         let token = match name {
             "repair" => call.args.get(3),
-            "read_write/repair" => call.args.get(5),
+            "read_write/repair" | "semaphore/repair" => call.args.get(5),
             _ => None,
         };
         if let (Some(token), Ok(Reply::List(list))) = (token, reply)
             && *list == [Reply::Int(-1)]
         {
+            // Of a permit it is that of its first slot: "slot:token,...".
+            let token = token.split(',').next().and_then(|first| first.rsplit(':').next()).unwrap_or(token);
             let token = token.parse().unwrap_or_default();
             self.outvoted.insert((call.keys[0].clone(), token));
         }
-        if let ("attach" | "read_write/attach", Ok(Reply::Int(left))) = (name, reply) {
+        if let ("attach" | "read_write/attach" | "semaphore/attach", Ok(Reply::Int(left))) = (name, reply) {
             let (left, new) = (u64::try_from(*left).unwrap_or_default(), usize::from(name == "attach"));
             self.detach(now, &call.args[new], left * (SECOND / 1000));
         }
@@ -415,6 +427,36 @@ impl Checks {
         }
         let told = self.told.entry(lock.to_owned()).or_default();
         *told = token.max(*told);
+    }
+
+    /// Permits of different slots may have one token. Then a loss, which is reported with the token, may be that of either,
+    /// and says nothing about a renewed one.
+    pub fn tell_permits_apart(&mut self, lease: &Lease) {
+        let permit = (lease.name().to_owned(), lease.token());
+        if !self.permits.insert(permit.clone()) {
+            self.outvoted.insert(permit);
+        }
+    }
+
+    /// An acquire returned a permit. I2: no token of a slot is drawn twice, and each is larger than all that were returned
+    /// before the acquire. `floors`: for each slot the largest of those.
+    pub fn told_slots(&mut self, now: Time, lease: &Lease, floors: &[u64]) {
+        if !self.tokens_promised {
+            return;
+        }
+        for slot in lease.slots() {
+            let (name, token) = (slot_name(lease.name(), slot.number), slot.token);
+            let floor = floors.get(slot.number as usize).copied().unwrap_or_default();
+            let other = self.tokens.insert((name.clone(), token), lease.owner().to_owned());
+            if let Some(other) = other {
+                self.violated(now, format!("I2 token {token} of {name} was drawn by {other} and {}", lease.owner()));
+            }
+            if token <= floor {
+                self.violated(now, format!("I2 token {token} of {name} came after {floor}"));
+            }
+            let told = self.told.entry(name).or_default();
+            *told = token.max(*told);
+        }
     }
 
     /// A tenure is about to get another token. Returns the largest token returned so far, which the new one must
@@ -602,6 +644,11 @@ fn queues(call: &ScriptCall) -> Vec<&String> {
         }
         _ => Vec::new(),
     }
+}
+
+/// The name of a semaphore's slot, in findings and for its register.
+pub fn slot_name(lock: &str, slot: u32) -> String {
+    format!("{lock}#{slot}")
 }
 
 /// The explicit owner in a field, or else the field.

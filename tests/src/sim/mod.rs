@@ -6,7 +6,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | I1 | leases of different owners on one lock are never valid at once, except those of readers; a lease is held only while its key is on a quorum; no call returns a lease that is over |
+//! | I1 | leases of different owners on one lock, or on one slot of a semaphore, are never valid at once, except those of readers; a lease is held only while its key is on a quorum; no call returns a lease that is over |
 //! | I2 | no token is drawn twice, and each is larger than all tokens returned before its first grant; the readers between two writers share one token, between those of the writers |
 //! | I3 | a lost or released lease is never held again, and a loss is reported once |
 //! | I4 | a register that checks tokens on reads and writes loses no update, and does not change between two reads of one reader |
@@ -46,11 +46,11 @@ use redlock::{Client, Event as ClientEvent, LostReason, Mutant, mutate, server::
 
 use self::{
     absence::Absence,
-    check::{Checks, owner},
+    check::{Checks, owner, slot_name},
     host::Host,
     node::SimNode,
     plan::{Class, Fault, Plan},
-    store::Refuses,
+    store::{Refuses, Store},
     workload::{Actor, LEASES, lock_name},
     world::{Event, Server, World},
 };
@@ -342,8 +342,15 @@ impl Simulation {
                 believed.insert(lease.owner().to_owned());
             }
             if is_held && !void.contains(lease.owner()) {
-                let holders = held.entry(tracked.lock.clone()).or_default();
-                holders.push((tracked.host, lease.owner().to_owned(), lease.token(), lease.reads()));
+                let mut note = |name: String, token: u64| {
+                    let holders = held.entry(name).or_default();
+                    holders.push((tracked.host, lease.owner().to_owned(), token, lease.reads()));
+                };
+                if self.plan.permits.is_none() {
+                    note(tracked.lock.clone(), lease.token());
+                }
+                // Each slot of a permit is a lock.
+                lease.slots().iter().for_each(|slot| note(slot_name(&tracked.lock, slot.number), slot.token));
             }
         }
         let newer = LEASES.take();
@@ -357,8 +364,8 @@ impl Simulation {
             }
             if self.plan.present() {
                 findings.extend(self.absent(now, lock, holders));
-                // Readers draw no token.
-                if !self.plan.read_write {
+                // Readers draw no token, and slots have no counter that a query finds.
+                if !self.plan.read_write && self.plan.permits.is_none() {
                     findings.extend(Self::without_counter(now, lock, holders));
                 }
             }
@@ -386,7 +393,8 @@ impl Simulation {
             if troubled {
                 world.checks.trouble = now;
             }
-            let limit = if self.plan.fair || self.plan.read_write { 12 * SECOND } else { 6 * SECOND };
+            let queued = self.plan.fair || self.plan.read_write || self.plan.permits.is_some();
+            let limit = if queued { 12 * SECOND } else { 6 * SECOND };
             world.checks.look_at_waiters(now, limit, |host| running[host]);
             let mut orphans = BTreeSet::new();
             for lock in 0..self.plan.locks {
@@ -424,7 +432,7 @@ impl Simulation {
     /// I1: the key of each holder is on a quorum of servers.
     fn absent(&self, now: Time, lock: &str, holders: &[Believer]) -> Vec<String> {
         let tenures: Vec<Vec<String>> =
-            world::with(|world| world.servers.iter_mut().map(|server| server.look(now).live(lock)).collect())
+            world::with(|world| world.servers.iter_mut().map(|server| fields_of(server.look(now), lock)).collect())
                 .unwrap_or_default();
         let there = |holder: &str| {
             let mine = |field: &String| field == holder || owner(field) == holder;
@@ -524,8 +532,9 @@ impl Simulation {
         let mut seen = BTreeSet::new();
         let losses = std::mem::take(&mut world.checks.losses);
         for (time, host, lock, token, reason) in &losses {
-            // Readers share tokens.
-            if !seen.insert((*host, lock.clone(), *token)) && !self.plan.read_write {
+            // Readers share tokens, and so may slots.
+            let unique = !self.plan.read_write && self.plan.permits.is_none();
+            if !seen.insert((*host, lock.clone(), *token)) && unique {
                 world.checks.violated(*time, format!("I3 {lock} with token {token} was lost twice"));
             }
             let lease = (lock.clone(), *token);
@@ -536,6 +545,13 @@ impl Simulation {
             }
         }
     }
+}
+
+/// The live tenures of a lock on a server; of a semaphore's slot, the permits that have it there.
+fn fields_of(store: &mut Store, lock: &str) -> Vec<String> {
+    let Some((semaphore, slot)) = lock.rsplit_once('#') else { return store.live(lock) };
+    let of = |(_, slots): &(String, Vec<u32>)| slots.iter().any(|one| one.to_string() == slot);
+    store.permits(semaphore).into_iter().filter(of).map(|(field, _)| field).collect()
 }
 
 /// I5: finds clients that have more places in a lock's queues than waiters.

@@ -119,6 +119,8 @@ pub struct Plan {
     pub fair: bool,
     /// Whether the locks are read/write locks.
     pub read_write: bool,
+    /// The number of slots, if the locks are semaphores.
+    pub permits: Option<u32>,
     /// The share of calls during which a user is away at times.
     pub absent: f64,
     /// The rates of the hosts' clocks.
@@ -210,6 +212,7 @@ impl Plan {
             // Fair locks exist only on a single server.
             fair: nodes == 1 && !seed.is_multiple_of(3) && seed % 8 != 1,
             read_write: seed % 8 == 1,
+            permits: (seed % 32 == 14).then_some((seed / 32 % 3) as u32 + 1),
             absent: 0.0,
             host_rates,
             server_clocks,
@@ -228,6 +231,9 @@ impl Plan {
             tokens: true,
             quarantine: true,
         };
+        if plan.permits.is_some() {
+            (plan.fair, plan.owners) = (false, 0.0);
+        }
         if class == Class::Clocks {
             plan.set_clocks(&mut rng);
         }
@@ -419,7 +425,11 @@ impl fmt::Display for Plan {
             if self.token_ttl.is_some() { " that hold for long at times" } else { "" },
             if self.min_hold.is_some() { " with min_hold at times" } else { "" },
             self.locks,
-            if self.read_write { "read/write " } else { "" },
+            match self.permits {
+                Some(permits) => format!("semaphores of {permits} "),
+                None if self.read_write => "read/write ".to_owned(),
+                None => String::new(),
+            },
             self.watchdog,
             self.max_ttl,
             self.reply_timeout,

@@ -73,6 +73,12 @@ enum Answer {
     Ok,
 }
 
+/// The field and the slots of a semaphore's permit, "field|3,7".
+fn permit_of(permit: &str) -> Option<(String, Vec<u32>)> {
+    let (field, slots) = permit.rsplit_once('|')?;
+    Some((field.to_owned(), slots.split(',').map(str::parse).collect::<Result<_, _>>().ok()?))
+}
+
 impl Store {
     fn now_ms(&self) -> i64 {
         self.now / 1000
@@ -91,7 +97,10 @@ impl Store {
     /// The fields that hold a lock on this server, in either wire format.
     pub fn tenures(&mut self, key: &str) -> Vec<String> {
         match self.entry(key).map(|entry| &entry.value) {
-            None | Some(Value::Sorted(_)) => Vec::new(),
+            None => Vec::new(),
+            Some(Value::Sorted(permits)) => {
+                permits.iter().filter_map(|(_, permit)| permit_of(permit)).map(|(field, _)| field).collect()
+            }
             Some(Value::Text(text)) => vec![text.clone()],
             Some(Value::Hash(fields)) => {
                 let fields = fields.iter().map(|(field, _)| field.as_str()).filter(|field| *field != "mode");
@@ -109,11 +118,21 @@ impl Store {
     /// The tenures whose leases are not over. One of several readers' leases can end before the key does.
     pub fn live(&mut self, key: &str) -> Vec<String> {
         let mut tenures = self.tenures(key);
+        if let Some(Value::Sorted(_)) = self.entry(key).map(|entry| &entry.value) {
+            return self.permits(key).into_iter().map(|(field, _)| field).collect();
+        }
         if self.mode(key).as_deref() == Some("read") {
             let (now, leases) = (self.now, self.members(&format!("redlock_readers:{{{key}}}")));
             tenures.retain(|field| leases.iter().any(|(until, reader)| reader == field && *until > now));
         }
         tenures
+    }
+
+    /// The permits of a semaphore whose leases are not over, with their slots.
+    pub fn permits(&mut self, key: &str) -> Vec<(String, Vec<u32>)> {
+        let now = self.now;
+        let live = self.members(key).into_iter().filter(|(until, _)| *until > now);
+        live.filter_map(|(_, permit)| permit_of(&permit)).collect()
     }
 
     /// The token counter of a lock; 0 if there is none.

@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{
     SECOND, Time,
     absence::{Absence, Attention},
+    check::slot_name,
     host,
     plan::Plan,
     world::{self, Event},
@@ -120,7 +121,10 @@ impl Actor {
                 options.wait = Some(Duration::from_secs(30) + self.plan.max_ttl.mul_f64(1.2));
             }
             let name = lock_name(lock);
-            let lock = if self.plan.read_write {
+            let lock = if let Some(permits) = self.plan.permits {
+                // All slots at once: none may be lost.
+                self.client.semaphore(&name, permits, options).and_then(|semaphore| semaphore.taking(permits))
+            } else if self.plan.read_write {
                 self.client.read_write_lock(&name, options).map(|both| both.write().clone())
             } else {
                 self.client.lock(&name, options)
@@ -195,6 +199,10 @@ impl Actor {
 
     /// A lock by name, or one of the two locks of a read/write lock.
     fn lock(&mut self, name: &str, options: LockOptions) -> Option<Lock> {
+        if let Some(permits) = self.plan.permits {
+            let n = self.rng.u32(1..=permits);
+            return self.client.semaphore(name, permits, options).ok()?.taking(n).ok();
+        }
         if !self.plan.read_write {
             return self.client.lock(name, options).ok();
         }
@@ -226,12 +234,14 @@ impl Actor {
         let wait = request.wait;
         let calm = host::here() >= self.plan.calm;
         let (started, began) = (host::here(), Instant::now());
-        let (number, floor) = world::with(|world| {
+        let slots = self.plan.permits.unwrap_or_default();
+        let (number, floor, floors) = world::with(|world| {
             let number = world.rng.u64(..);
             if wait != Some(Duration::ZERO) {
                 world.checks.waiting.insert(number, (self.host, lock.name().to_owned(), started));
             }
-            (number, world.checks.largest(lock.name()))
+            let floors = (0..slots).map(|slot| world.checks.largest(&slot_name(lock.name(), slot)));
+            (number, world.checks.largest(lock.name()), floors.collect::<Vec<u64>>())
         })?;
         self.absence.begin((wait != Some(Duration::ZERO)).then_some(number));
         let result = match self.attention() {
@@ -278,11 +288,17 @@ impl Actor {
                     if !matches!(lock.options().ttl, Ttl::Fixed(_)) && known {
                         world.checks.renewed.insert((lock.name().to_owned(), lease.token()));
                     }
+                    if slots > 0 {
+                        world.checks.tell_permits_apart(&lease);
+                    }
                     if held {
                         world.checks.acquired_after_rest(now, &lease);
                     }
                     if let Some(min_hold) = lock.options().min_hold {
                         world.checks.begin_min_hold(now, &lease, min_hold);
+                    }
+                    if slots > 0 {
+                        return world.checks.told_slots(now, &lease, &floors);
                     }
                     // A nested lease has the token of the outer one.
                     if !world.checks.detached.contains_key(lease.owner()) {
@@ -331,7 +347,9 @@ impl Actor {
             match self.rng.u32(0..8) {
                 // Users of one explicit owner share a token, so the resource cannot distinguish them.
                 0..=3 if lock.options().owner.is_none() => self.update(&lease).await,
-                4 if matches!(owner, Owner::Ambient(_)) => self.nest(lock, owner, &lease).await,
+                4 if matches!(owner, Owner::Ambient(_)) && self.plan.permits.is_none() => {
+                    self.nest(lock, owner, &lease).await;
+                }
                 5 => {
                     let ttl = Duration::from_millis(self.rng.u64(50..self.plan.max_ttl.as_millis() as u64));
                     let extending = lease.extend(ttl);
@@ -367,7 +385,10 @@ impl Actor {
             let longest = if rng.u32(0..10) == 0 { 2_000_000 } else { 9_000 };
             Duration::from_micros(rng.u64(100..longest))
         };
-        let (lock, token, reads) = (lease.name(), lease.token(), lease.reads());
+        let (token, reads) = (lease.token(), lease.reads());
+        // Of a permit it is the register of its first slot.
+        let slot = lease.slots().first().map(|slot| slot_name(lease.name(), slot.number));
+        let lock = slot.as_deref().unwrap_or(lease.name());
         sleep(slow(&mut self.rng)).await;
         let Some(Some(value)) = world::with(|world| world.checks.read(lock, token)) else { return };
         sleep(slow(&mut self.rng)).await;

@@ -376,7 +376,15 @@ impl World {
         if let Ask::Script(call) = &ask
             && matches!(
                 call.script.name,
-                "acquire" | "enter" | "attach" | "read_write/read" | "read_write/write" | "read_write/attach"
+                "acquire"
+                    | "enter"
+                    | "attach"
+                    | "read_write/read"
+                    | "read_write/write"
+                    | "read_write/attach"
+                    | "semaphore/acquire"
+                    | "semaphore/take"
+                    | "semaphore/attach"
             )
         {
             let fields = call.args.iter().take(2).filter(|arg| arg.contains(':'));

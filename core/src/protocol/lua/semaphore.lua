@@ -6,7 +6,8 @@
 -- The first KEYS and ARGV of every script for one permit:
 local key, slots, taken, tokens, field = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
 -- The next ones of scripts that may let waiters in: the queue, the clients that are alive. `handover`: "1" makes the
--- next waiters holders, "0" only notifies the first.
+-- next waiters holders, "0" only notifies the first; "i" notifies all on the channel `wake`, since several nodes decide
+-- and keep no queue.
 local queue, alive, token_ttl, wake, handover, sharded = KEYS[5], KEYS[6], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 -- Extends the TTL of the three keys to at least `ttl` ms. Runs when memory is full.
 local function keep_all(key, slots, taken, ttl)
@@ -95,30 +96,99 @@ local function find_free(count, of, now)
     end
   until not sweep(now)
 end
+-- How many of the taken slots are below this one, by binary search.
+local function taken_below(slot)
+  local least, most = 0, redis.call('ZCARD', taken)
+  while least < most do
+    local middle = math.floor((least + most) / 2)
+    local other = tonumber(redis.call('ZRANGE', taken, middle, middle)[1]) or 0
+    if other < slot then least = middle + 1 else most = middle end
+  end
+  return least
+end
+-- The first `count` free slots below `of` from `start` on, and behind the last one from 0 on; nothing if there are too
+-- few. In ascending order: the same slots have the same text on every node.
+local function find_from(start, count, of)
+  local free = of - taken_below(of)
+  if free < count then return end
+  local before, found = start - taken_below(start), {}
+  for i = 1, count do found[i] = free_after((before + i - 1) % free) end
+  table.sort(found)
+  return found
+end
 -- Draws tokens for slots, as "slot:token,...": this node's time, or the slot's last token plus 1 if that is larger.
-local function draw_each(found, now, micros)
-  local drawn = {}
+-- `proposed`: the token to draw instead of this node's time, limited to 20 ms around it; "0" or nothing for none.
+local function draw_each(found, now, micros, proposed)
+  local drawn, least, text = {}, now, micros
+  if proposed and proposed ~= '0' then
+    least = math.max(now - 20000, math.min(now + 20000, proposed))
+    text = string.format('%.0f', least)
+  end
   if token_ttl ~= '0' then may_expire(tokens, token_ttl) end
   for i, slot in ipairs(found) do
-    local last, token = tonumber(redis.call('HGET', tokens, slot) or 0) or 0, micros
-    if last >= now and last < 9007199254740991 then token = string.format('%.0f', last + 1) end
+    local last, token = tonumber(redis.call('HGET', tokens, slot) or 0) or 0, text
+    if last >= least and last < 9007199254740991 then token = string.format('%.0f', last + 1) end
     redis.call('HSET', tokens, slot, token)
     drawn[i] = slot .. ':' .. token
   end
   if token_ttl ~= '0' then redis.call('PEXPIRE', tokens, token_ttl) end
   return table.concat(drawn, ',')
 end
--- Makes a permit of free slots. The caller removes its place from the queue first, so that nothing can fail in between.
-local function grant(one, found, ttl, now, micros)
-  local drawn, its = draw_each(found, now, micros), table.concat(found, ',')
-  for _, slot in ipairs(found) do redis.call('ZADD', taken, slot, slot) end
+-- Writes a permit of these slots, "3,7", which counts until `ends`.
+local function enlist(one, its, ends)
+  for slot in its:gmatch('%d+') do redis.call('ZADD', taken, slot, slot) end
   redis.call('HSET', slots, one, its)
-  redis.call('ZADD', key, string.format('%.0f', now + ttl * 1000), one .. '|' .. its)
+  redis.call('ZADD', key, string.format('%.0f', ends), one .. '|' .. its)
+end
+-- Makes a permit of free slots. The caller removes its place from the queue first, so that nothing can fail in between.
+local function grant(one, found, ttl, now, micros, proposed)
+  local drawn = draw_each(found, now, micros, proposed)
+  enlist(one, table.concat(found, ','), now + ttl * 1000)
   keep_all(key, slots, taken, ttl)
   return drawn
 end
+-- The slots of a list such as "3,7" or "3:token,7:token", as a set.
+local function set_of(list)
+  local set = {}
+  for slot in list:gmatch('(%d+)[^,]*') do set[slot] = true end
+  return set
+end
+-- Whether a permit with the slots `its`, "" for none, can have those in `wanted`: they are free, or its own.
+local function can_have(its, wanted)
+  local own = set_of(its)
+  for slot in pairs(set_of(wanted)) do
+    if not own[slot] and redis.call('ZSCORE', taken, slot) then return false end
+  end
+  return true
+end
+-- Exchanges the slots `its` of a permit for those in `wanted`, which it can have. The keys never become empty meanwhile,
+-- so they keep their TTL.
+local function exchange(one, its, wanted, ends)
+  local kept = set_of(wanted)
+  enlist(one, wanted, ends)
+  redis.call('ZREM', key, one .. '|' .. its)
+  for slot in its:gmatch('%d+') do
+    if not kept[slot] then redis.call('ZREM', taken, slot) end
+  end
+end
+-- The tokens of slots, as "slot:token,...".
+local function tokens_of(its)
+  local drawn = {}
+  for slot in its:gmatch('%d+') do drawn[#drawn + 1] = slot .. ':' .. (redis.call('HGET', tokens, slot) or 0) end
+  return table.concat(drawn, ',')
+end
+-- The grant of the permit that this field has already, extended to `ttl`; nothing if it has none.
+local function mine(ttl, now, micros)
+  local its = redis.call('HGET', slots, field)
+  if not its then return end
+  if not ends_at(field, its, now) then return free(field, its) end
+  keep_all(key, slots, taken, ttl)
+  redis.call('ZADD', key, 'XX', 'GT', string.format('%.0f', now + ttl * 1000), field .. '|' .. its)
+  return '1 ' .. tokens_of(its) .. ' ' .. micros
+end
 -- Lets in waiters in their order, as long as there is room for the first, and notifies each of their clients once.
 local function let_in()
+  if handover == 'i' then return announce(wake, sharded) end
   local notified = {}
   while true do
     local entry, alive_until, now, micros = first(queue, alive)

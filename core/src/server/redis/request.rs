@@ -24,7 +24,7 @@ use crate::{
     process::{driver::Driver, runtime},
     protocol::{
         calls::Identity,
-        reply::{Vote, vote},
+        reply::is_grant,
         script::{Reply, ScriptCall},
     },
     server::{Hint, NodeError, NodeErrorKind, NodeInfo, SentOn},
@@ -282,8 +282,7 @@ async fn send_pipelined(
 
 /// Whether the reply to an acquire is a grant.
 fn granted(value: &Value) -> bool {
-    let vote = script_reply(value.clone()).ok().and_then(|reply| vote(&reply));
-    matches!(vote, Some((Vote::Granted { .. }, _)))
+    script_reply(value.clone()).is_ok_and(|reply| is_grant(&reply))
 }
 
 /// Returns the error text if too few replicas acknowledged, otherwise `None`.

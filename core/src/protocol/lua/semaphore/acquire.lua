@@ -14,26 +14,14 @@ local now, micros = clock()
 redis.call('HLEN', tokens)
 if redis.call('PTTL', key) == -1 or not mend(key, slots, taken, now) then return '2 0 ' .. micros end
 
--- The permit that this field has already, extended to the requested ttl.
-local function mine()
-  local its = redis.call('HGET', slots, field)
-  if not its then return end
-  if not ends_at(field, its, now) then return free(field, its) end
-  keep_all(key, slots, taken, ttl)
-  redis.call('ZADD', key, 'XX', 'GT', string.format('%.0f', now + ttl * 1000), field .. '|' .. its)
-  local drawn = {}
-  for slot in its:gmatch('%d+') do drawn[#drawn + 1] = slot .. ':' .. (redis.call('HGET', tokens, slot) or 0) end
-  return '1 ' .. table.concat(drawn, ',') .. ' ' .. micros
-end
-
 local entry = ttl .. '/' .. client .. '/' .. count .. ':' .. ARGV[7] .. '/' .. field
-local granted = mine()
+local granted = mine(ttl, now, micros)
 if granted then return granted end
 may_keep(key, slots, taken, ttl)
 local head = first(queue, alive)
 if head and head ~= entry and handover ~= '0' then
   let_in()
-  granted = mine()
+  granted = mine(ttl, now, micros)
   if granted then return granted end
   head = first(queue, alive)
 end

@@ -1,14 +1,14 @@
 -- Extends permits that still count. Never creates one, never shortens a lease, runs when memory is full.
 -- KEYS  for each permit: semaphore, ended note, slots of each field, slots that are taken
--- ARGV  for each permit: field, ttl ms, 0 to only check
+-- ARGV  for each permit: field, ttl ms, 0 to only check, its slots, "3,7": with others it does not count
 -- reply a list, for each permit: 1 extended, 0 there are no permits, -1 this permit is over, -2 ended on purpose
 local replies = {}
 local now = clock()
 for i = 1, #KEYS / 4 do
   local sem, ended, hash, set = KEYS[4 * i - 3], KEYS[4 * i - 2], KEYS[4 * i - 1], KEYS[4 * i]
-  local name, ttl = ARGV[2 * i - 1], ARGV[2 * i]
+  local name, ttl, wanted = ARGV[3 * i - 2], ARGV[3 * i - 1], ARGV[3 * i]
   local its = mend(sem, hash, set, now) and redis.call('HGET', hash, name)
-  local ends = its and tonumber(redis.call('ZSCORE', sem, name .. '|' .. its) or 0)
+  local ends = its == wanted and tonumber(redis.call('ZSCORE', sem, name .. '|' .. its) or 0)
   if ends and ends > now then
     if ttl ~= '0' then
       keep_all(sem, hash, set, ttl)

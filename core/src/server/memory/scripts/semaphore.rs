@@ -1,12 +1,14 @@
 //! The scripts of a semaphore, `lua/semaphore/*.lua`, and their shared functions, `lua/semaphore.lua`, over a store.
 
-use super::{CONFLICT, DENIED, ENDED, EXTENDED, Fault, GONE, TAKEN, Wired, missing, number, unusable, vote};
+use super::{
+    CONFLICT, DENIED, ENDED, EXTENDED, Fault, GONE, PROPOSAL_SLACK, TAKEN, Wired, missing, number, unusable, vote,
+};
 use crate::{
     config::LARGEST_EXACT,
     protocol::{
         calls::{
-            Arguments, AttachPermit, EndPermits, EnterSemaphore, InspectPermits, LeaveEntry, Permit, PermitWaiting,
-            RenewPermit,
+            Arguments, AttachPermit, BumpPermit, EndPermits, EnterSemaphore, InspectPermits, LeaveEntry, Permit,
+            PermitWaiting, RelocatePermit, RenewPermit, RepairPermit, TakeSlots,
         },
         script::Reply,
     },
@@ -65,6 +67,11 @@ fn parse_member(member: &str) -> Option<(&str, &str)> {
 
 fn each(its: &str) -> impl Iterator<Item = &str> {
     its.split(',').filter(|slot| !slot.is_empty())
+}
+
+/// The slots of a list "slot:token,...", each with its token.
+fn with_tokens(list: &str) -> impl Iterator<Item = (&str, &str)> {
+    list.split(',').filter_map(|one| one.split_once(':'))
 }
 
 /// The functions of `lua/semaphore.lua`.
@@ -160,8 +167,81 @@ impl Wired<'_> {
         }
     }
 
-    fn draw_each(&mut self, tokens: &str, token_ttl: &str, found: &[i64]) -> Result<String, Fault> {
-        let now = self.redis.time();
+    fn taken_below(&mut self, of: PermitKeys<'_>, slot: i64) -> Result<i64, Fault> {
+        let (mut least, mut most) = (0, self.redis.zcard(of.taken)?);
+        while least < most {
+            let middle = usize::midpoint(least, most);
+            let other = self.redis.znth(of.taken, middle)?.and_then(|slot| slot.parse().ok()).unwrap_or(0_i64);
+            if other < slot { least = middle + 1 } else { most = middle }
+        }
+        Ok(least.cast_signed() as i64)
+    }
+
+    fn find_from(
+        &mut self,
+        of: PermitKeys<'_>,
+        start: i64,
+        (count, size): (i64, i64),
+    ) -> Result<Option<Vec<i64>>, Fault> {
+        let free = size - self.taken_below(of, size)?;
+        if free < count {
+            return Ok(None);
+        }
+        let before = start - self.taken_below(of, start)?;
+        let mut found: Vec<i64> =
+            (0..count).map(|at| self.free_after(of, (before + at) % free)).collect::<Result<_, _>>()?;
+        found.sort_unstable();
+        Ok(Some(found))
+    }
+
+    /// Whether a permit with the slots `its`, "" for none, can have those in `wanted`.
+    fn can_have(&mut self, of: PermitKeys<'_>, its: &str, wanted: &str) -> Result<bool, Fault> {
+        for slot in each(wanted) {
+            if !each(its).any(|own| own == slot) && self.redis.zscore(of.taken, slot)?.is_some() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn enlist(&mut self, of: PermitKeys<'_>, field: &str, its: &str, ends: i64) -> Result<(), Fault> {
+        for slot in each(its) {
+            self.redis.zadd(of.taken, number(slot)?, slot)?;
+        }
+        self.redis.hset(of.slots, field, its)?;
+        self.redis.zadd(of.key, ends, &member(field, its))
+    }
+
+    fn exchange(
+        &mut self,
+        of: PermitKeys<'_>,
+        field: &str,
+        (its, wanted): (&str, &str),
+        ends: i64,
+    ) -> Result<(), Fault> {
+        self.enlist(of, field, wanted, ends)?;
+        self.redis.zrem(of.key, &member(field, its))?;
+        for slot in each(its).filter(|slot| each(wanted).all(|kept| kept != *slot)) {
+            self.redis.zrem(of.taken, slot)?;
+        }
+        Ok(())
+    }
+
+    fn tokens_of(&mut self, tokens: &str, its: &str) -> Result<String, Fault> {
+        let mut drawn = Vec::new();
+        for slot in each(its) {
+            let token = self.redis.hget(tokens, slot)?.unwrap_or_else(|| "0".to_owned());
+            drawn.push(format!("{slot}:{token}"));
+        }
+        Ok(drawn.join(","))
+    }
+
+    fn draw_each(&mut self, tokens: &str, token_ttl: &str, found: &[i64], proposal: &str) -> Result<String, Fault> {
+        let mut now = self.redis.time();
+        let proposed = number(proposal)?;
+        if proposed != 0 {
+            now = proposed.clamp(now - PROPOSAL_SLACK, now + PROPOSAL_SLACK);
+        }
         let mut drawn = Vec::new();
         for slot in found {
             let slot = &slot.to_string();
@@ -183,20 +263,23 @@ impl Wired<'_> {
         (tokens, token_ttl): (&str, &str),
         (field, found): (&str, &[i64]),
         ttl: i64,
+        proposal: &str,
     ) -> Result<String, Fault> {
-        let drawn = self.draw_each(tokens, token_ttl, found)?;
+        let drawn = self.draw_each(tokens, token_ttl, found, proposal)?;
         let its = found.iter().map(i64::to_string).collect::<Vec<_>>().join(",");
-        for slot in found {
-            self.redis.zadd(of.taken, *slot, &slot.to_string())?;
-        }
-        self.redis.hset(of.slots, field, &its)?;
-        self.redis.zadd(of.key, self.redis.time() + ttl * 1000, &member(field, &its))?;
+        self.enlist(of, field, &its, self.redis.time() + ttl * 1000)?;
         self.keep_all(of, ttl);
         Ok(drawn)
     }
 
     fn let_in(&mut self, permit: &Permit<&str>, waiting: &PermitWaiting<&str>) -> Result<(), Fault> {
         let of = permit_keys(permit);
+        if waiting.handover == "i" {
+            if !waiting.wake.is_empty() {
+                self.redis.publish(waiting.wake);
+            }
+            return Ok(());
+        }
         let mut notified: Vec<String> = Vec::new();
         while let Some((entry, alive_until)) = self.first(waiting.queue, waiting.alive)? {
             self.redis.hgetall(permit.tokens)?;
@@ -216,7 +299,7 @@ impl Wired<'_> {
             }
             self.redis.zrem(waiting.queue, &entry)?;
             let ttl = wanted.ttl.min((alive_until - self.redis.time() + 999) / 1000);
-            self.grant_slots(of, (permit.tokens, waiting.token_ttl), (wanted.field, &found), ttl)?;
+            self.grant_slots(of, (permit.tokens, waiting.token_ttl), (wanted.field, &found), ttl, "0")?;
             if !notified.contains(&wake) {
                 self.redis.publish(&wake);
                 notified.push(wake);
@@ -258,7 +341,7 @@ impl Wired<'_> {
             if head.is_some() {
                 self.redis.zrem(waiting.queue, &entry)?;
             }
-            let drawn = self.grant_slots(of, (permit.tokens, waiting.token_ttl), (permit.field, &found), ttl)?;
+            let drawn = self.grant_slots(of, (permit.tokens, waiting.token_ttl), (permit.field, &found), ttl, "0")?;
             return Ok(Reply::Text(format!("1 {drawn} {now}")));
         }
         let mut retry_after = match self.redis.zend(of.key, false)? {
@@ -285,12 +368,141 @@ impl Wired<'_> {
         };
         self.keep_all(of, ttl);
         self.redis.zadd(of.key, ends.max(now + ttl * 1000), &member(permit.field, &its))?;
-        let mut drawn = Vec::new();
-        for slot in each(&its) {
-            let token = self.redis.hget(permit.tokens, slot)?.unwrap_or_else(|| "0".to_owned());
-            drawn.push(format!("{slot}:{token}"));
+        let drawn = self.tokens_of(permit.tokens, &its)?;
+        Ok(Some(Reply::Text(format!("1 {drawn} {now}"))))
+    }
+
+    /// `lua/semaphore/take.lua`
+    pub(super) fn take_slots(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let permit = Permit::read(&mut given).ok_or_else(missing)?;
+        let waiting = PermitWaiting::read(&mut given).ok_or_else(missing)?;
+        let TakeSlots { count, of: size, ttl, start, proposal } = TakeSlots::read(&mut given).ok_or_else(missing)?;
+        let (of, now) = (permit_keys(&permit), self.redis.time());
+        if let Some(refusal) = self.refusal(given)? {
+            return Ok(refusal);
         }
-        Ok(Some(Reply::Text(format!("1 {} {now}", drawn.join(",")))))
+        self.redis.hgetall(permit.tokens)?;
+        if self.redis.pttl(of.key) == -1 || !self.mend(of)? {
+            return Ok(vote(CONFLICT, 0, now));
+        }
+        let ttl = number(ttl)?;
+        if let Some(granted) = self.mine(&permit, ttl)? {
+            return Ok(granted);
+        }
+        while self.sweep(of)? {}
+        if let Some(found) = self.find_from(of, number(start)?, (number(count)?, number(size)?))? {
+            let tokens = (permit.tokens, waiting.token_ttl);
+            let drawn = self.grant_slots(of, tokens, (permit.field, &found), ttl, proposal)?;
+            return Ok(Reply::Text(format!("1 {drawn} {now}")));
+        }
+        let left = match self.redis.zend(of.key, false)? {
+            Some((_, soonest)) => ((soonest - now + 999) / 1000).max(1),
+            None => -1,
+        };
+        Ok(vote(DENIED, left, now))
+    }
+
+    /// `lua/semaphore/relocate.lua`
+    pub(super) fn relocate_permit(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let permit = Permit::read(&mut given).ok_or_else(missing)?;
+        let waiting = PermitWaiting::read(&mut given).ok_or_else(missing)?;
+        let RelocatePermit { wanted, proposal } = RelocatePermit::read(&mut given).ok_or_else(missing)?;
+        let (of, now) = (permit_keys(&permit), self.redis.time());
+        let refusal = self.refusal(given)?;
+        let may_vote = refusal.is_none();
+        let refusal = refusal.unwrap_or_else(|| vote(DENIED, 0, now));
+        self.redis.hgetall(permit.tokens)?;
+        let held = if self.mend(of)? { self.permit_of(of, permit.field)? } else { None };
+        let Some((its, ends)) = held else { return Ok(refusal) };
+        if ends.is_some() && its == wanted && may_vote {
+            let drawn = self.tokens_of(permit.tokens, &its)?;
+            return Ok(Reply::Text(format!("1 {drawn} {now}")));
+        }
+        while self.sweep(of)? {}
+        if let Some(ends) = ends
+            && may_vote
+            && self.can_have(of, &its, wanted)?
+        {
+            let found: Vec<i64> = each(wanted).map(number).collect::<Result<_, _>>()?;
+            let drawn = self.draw_each(permit.tokens, waiting.token_ttl, &found, proposal)?;
+            self.exchange(of, permit.field, (&its, wanted), ends)?;
+            return Ok(Reply::Text(format!("1 {drawn} {now}")));
+        }
+        self.free(of, permit.field, &its)?;
+        self.let_in(&permit, &waiting)?;
+        Ok(refusal)
+    }
+
+    /// `lua/semaphore/bump.lua`
+    pub(super) fn bump_permit(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let permit = Permit::read(&mut given).ok_or_else(missing)?;
+        let BumpPermit { token_ttl, granted, agreed } = BumpPermit::read(&mut given).ok_or_else(missing)?;
+        let Some(its) = self.redis.hget(permit.slots, permit.field)? else { return Ok(Reply::Int(0)) };
+        for (slot, token) in with_tokens(granted) {
+            if !each(&its).any(|own| own == slot) || self.redis.hget(permit.tokens, slot)?.as_deref() != Some(token) {
+                return Ok(Reply::Int(0));
+            }
+        }
+        for (slot, token) in with_tokens(agreed) {
+            self.redis.hset(permit.tokens, slot, token)?;
+        }
+        if token_ttl != "0" {
+            self.redis.pexpire(permit.tokens, number(token_ttl)?);
+        }
+        Ok(Reply::Int(1))
+    }
+
+    /// `lua/semaphore/repair.lua`
+    pub(super) fn repair_permit(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let permit = Permit::read(&mut given).ok_or_else(missing)?;
+        let waiting = PermitWaiting::read(&mut given).ok_or_else(missing)?;
+        let RepairPermit { ended, wanted: tokens, ttl } = RepairPermit::read(&mut given).ok_or_else(missing)?;
+        let (of, now) = (permit_keys(&permit), self.redis.time());
+        let code = |code| Ok(Reply::List(vec![Reply::Int(code)]));
+        if self.refusal(given)?.is_some() {
+            return code(GONE);
+        }
+        if self.redis.get(ended)?.is_some_and(|note| note.contains(&format!(" {} ", permit.field))) {
+            return code(ENDED);
+        }
+        self.redis.hgetall(permit.tokens)?;
+        if self.redis.pttl(of.key) == -1 || !self.mend(of)? {
+            return code(TAKEN);
+        }
+        while self.sweep(of)? {}
+        let wanted = with_tokens(tokens).map(|(slot, _)| slot).collect::<Vec<_>>().join(",");
+        let ends = now + number(ttl)? * 1000;
+        let its = self.redis.hget(of.slots, permit.field)?;
+        if its.as_ref() != Some(&wanted) {
+            let had = its.as_deref().unwrap_or_default();
+            if !self.can_have(of, had, &wanted)? {
+                if its.is_some() {
+                    self.free(of, permit.field, had)?;
+                    self.let_in(&permit, &waiting)?;
+                }
+                return code(TAKEN);
+            }
+            for (slot, token) in with_tokens(tokens) {
+                let last = self.redis.hget(permit.tokens, slot)?.and_then(|last| last.parse::<i64>().ok());
+                if last.unwrap_or_default() < number(token)? {
+                    self.redis.hset(permit.tokens, slot, token)?;
+                }
+            }
+            if waiting.token_ttl != "0" {
+                self.redis.pexpire(permit.tokens, number(waiting.token_ttl)?);
+            }
+            self.exchange(of, permit.field, (had, &wanted), ends)?;
+        }
+        self.keep_all(of, number(ttl)?);
+        let known = self.redis.zscore(of.key, &member(permit.field, &wanted))?.unwrap_or_default();
+        self.redis.zadd(of.key, known.max(ends), &member(permit.field, &wanted))?;
+        code(EXTENDED)
+    }
+
+    /// The reply of a node that may not vote; `None` if it may, or if no [`MarkerCheck`] follows.
+    fn refusal(&mut self, given: Arguments<'_>) -> Result<Option<Reply>, Fault> {
+        let now = self.redis.time();
+        Ok(self.refuses(given)?.map(|(code, left)| vote(code, left, now)))
     }
 
     /// `lua/semaphore/leave.lua`
@@ -317,9 +529,10 @@ impl Wired<'_> {
     pub(super) fn renew_permits(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
         let now = self.redis.time();
         let mut replies = Vec::new();
-        while let Some(RenewPermit { lock, ended, slots, taken, field, ttl }) = RenewPermit::read(&mut given) {
+        while let Some(RenewPermit { lock, ended, slots, taken, field, ttl, wanted }) = RenewPermit::read(&mut given) {
             let of = PermitKeys { key: lock, slots, taken };
             let held = if self.mend(of)? { self.permit_of(of, field)? } else { None };
+            let held = held.filter(|(its, _)| its == wanted);
             replies.push(Reply::Int(if let Some((its, Some(ends))) = held {
                 let ttl = number(ttl)?;
                 if ttl != 0 {
@@ -383,15 +596,17 @@ impl Wired<'_> {
     /// `lua/semaphore/attach.lua`
     pub(super) fn attach_permit(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
         let permit = Permit::read(&mut given).ok_or_else(missing)?;
-        let AttachPermit { old, ttl } = AttachPermit::read(&mut given).ok_or_else(missing)?;
+        let AttachPermit { old, ttl, wanted } = AttachPermit::read(&mut given).ok_or_else(missing)?;
         let (of, now) = (permit_keys(&permit), self.redis.time());
         if !self.mend(of)? {
             return Ok(Reply::Int(-2));
         }
-        if let Some((_, Some(ends))) = self.permit_of(of, permit.field)? {
-            return Ok(Reply::Int((ends - now) / 1000));
+        if let Some((its, Some(ends))) = self.permit_of(of, permit.field)? {
+            return Ok(Reply::Int(if its == wanted { (ends - now) / 1000 } else { -2 }));
         }
-        let Some((its, Some(ends))) = self.permit_of(of, old)? else { return Ok(Reply::Int(-2)) };
+        let Some((its, Some(ends))) = self.permit_of(of, old)?.filter(|(its, _)| its == wanted) else {
+            return Ok(Reply::Int(-2));
+        };
         let left = ((ends - now) / 1000).max(number(ttl)?);
         if left <= 0 {
             return Ok(Reply::Int(-2));

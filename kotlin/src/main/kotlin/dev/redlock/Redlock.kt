@@ -148,7 +148,7 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
     ): ReadWriteLock = readWriteLock(name, LockOptions(ttl = ttl, wait = wait, maxHold = maxHold, minHold = minHold))
 
     /**
-     * A semaphore of this client. Needs one server, cluster or Sentinel service. Sends nothing.
+     * A semaphore of this client. Sends nothing.
      *
      * @param name 1 to 1024 bytes in UTF-8, the client's prefix included, without NUL
      * @param permits the number of slots, 1 to 65536

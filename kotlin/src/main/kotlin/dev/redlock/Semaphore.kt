@@ -14,8 +14,8 @@ import kotlin.time.Duration
  * [Lease.slots] and [Lease.tokens].
  *
  * Slots are numbered from 0. No other permit has the slots of a held permit. Waiters get slots in the order in which
- * they called. A waiter for several slots gets them all at once and is not overtaken. A semaphore needs one server,
- * cluster or Sentinel service.
+ * they called. A waiter for several slots gets them all at once and is not overtaken. On a quorum that holds for
+ * the waiters of one client only.
  *
  * ```kotlin
  * val gpu = client.semaphore("gpu", permits = 4)
