@@ -21,6 +21,7 @@ use crate::{
     exit_code::ExitStatusCode,
     failure::Failure,
     live::{
+        top::{self, TopOptions},
         watch::{self, WatchOptions},
         web::{self, WebOptions},
     },
@@ -56,6 +57,7 @@ enum Command {
     Ls(LsOptions),
     Inspect(InspectOptions),
     Doctor(DoctorOptions),
+    Top(TopOptions),
     Watch(WatchOptions),
     Web(WebOptions),
     Explain(ExplainOptions),
@@ -85,6 +87,7 @@ impl Line {
             Command::Ls(options) => commands::ls::run(&options, &self.servers, &talk),
             Command::Inspect(options) => commands::inspect::run(&options, &self.servers, &talk),
             Command::Doctor(options) => commands::doctor::run(&options, &self.servers, &talk),
+            Command::Top(options) => top::run(&options, &self.servers, &talk),
             Command::Watch(options) => watch::run(&options, &self.servers, &talk),
             Command::Web(options) => web::run(&options, &self.servers, &talk),
             Command::Explain(options) => commands::explain::run(&options, &talk),
