@@ -8,6 +8,7 @@ use crate::{
     commands,
     commands::{
         acquire::AcquireOptions,
+        bench::BenchOptions,
         doctor::DoctorOptions,
         explain::ExplainOptions,
         extend::ExtendOptions,
@@ -60,6 +61,7 @@ enum Command {
     Top(TopOptions),
     Watch(WatchOptions),
     Web(WebOptions),
+    Bench(BenchOptions),
     Explain(ExplainOptions),
     Completions(CompletionsOptions),
     Man(ManOptions),
@@ -90,6 +92,7 @@ impl Line {
             Command::Top(options) => top::run(&options, &self.servers, &talk),
             Command::Watch(options) => watch::run(&options, &self.servers, &talk),
             Command::Web(options) => web::run(&options, &self.servers, &talk),
+            Command::Bench(options) => commands::bench::run(&options, &self.servers, &talk),
             Command::Explain(options) => commands::explain::run(&options, &talk),
             Command::Completions(options) => commands::pages::completions(&options),
             Command::Man(options) => commands::pages::man(&options, &talk),

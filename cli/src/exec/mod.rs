@@ -35,4 +35,4 @@ mod waiting;
 #[cfg(not(unix))]
 pub(crate) use self::unsupported::{ExecOptions, run};
 #[cfg(unix)]
-pub(crate) use self::{options::ExecOptions, run::run, terminal::suspend};
+pub(crate) use self::{options::ExecOptions, run::run, signals::is_ignored, terminal::suspend};

@@ -90,6 +90,9 @@ fn show(
     let ask = looks::at_servers(source, every, report);
     let mut state = State::default();
     loop {
+        if !Screen::is_taken() {
+            return Err(Failure::new(ExitStatusCode::INTERNAL, "a thread of this program has panicked"));
+        }
         screen.draw(|frame| render::draw(frame, &mut state, paint))?;
         let Ok(first) = reports.recv() else { return Ok(()) };
         // What came meanwhile is drawn at once.

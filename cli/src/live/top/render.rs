@@ -374,7 +374,7 @@ fn help(paint: Paint, width: usize) -> Vec<Line<'static>> {
         }
     }
     lines.push(Line::default());
-    let text = "By default the locks that somebody waits for. WAITING counts clients, which are processes as a rule. A \
+    let text = "By default the locks that somebody waits for. WAIT counts clients, which are processes as a rule. A \
                 client that differs (!) has other settings than most of its program: its locks may not exclude theirs.";
     lines.extend(paint.wrapped(text, Tone::Plain, width, 9));
     lines

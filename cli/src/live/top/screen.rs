@@ -49,6 +49,11 @@ impl Screen {
         Ok(())
     }
 
+    /// Whether the view still has the terminal. After a panic of another thread it does not.
+    pub(super) fn is_taken() -> bool {
+        TAKEN.load(SeqCst)
+    }
+
     pub(super) fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
         self.0.draw(draw).map(|_| ())
     }
