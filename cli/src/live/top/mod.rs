@@ -112,6 +112,7 @@ fn show(
 }
 
 /// Takes a report.
+#[cfg_attr(not(unix), allow(unused_variables, clippy::unnecessary_wraps, reason = "signals need the screen"))]
 fn take(
     state: &mut State,
     report: Report,
@@ -163,6 +164,7 @@ fn suspend(screen: &mut Screen) -> Result<(), Failure> {
 
 /// There is no job control.
 #[cfg(not(unix))]
+#[allow(clippy::unnecessary_wraps, reason = "as on Unix")]
 fn suspend(_: &mut Screen) -> Result<(), Failure> {
     Ok(())
 }

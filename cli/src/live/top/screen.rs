@@ -40,6 +40,7 @@ impl Screen {
     }
 
     /// Gives the terminal back while `run` runs.
+    #[cfg(unix)]
     pub(super) fn without(&mut self, run: impl FnOnce()) -> io::Result<()> {
         give_back();
         run();
