@@ -26,6 +26,7 @@ LICENCES = {
     "ISC": "permission to use, copy, modify, and/or distribute this software for any purpose",
     "BSD-3-Clause": "redistributions in binary form must reproduce the above copyright",
     "BSL-1.0": "boost software license - version 1.0",
+    "Zlib": "altered source versions must be plainly marked as such",
     "Unicode-3.0": "unicode license v3",
     "Apache-2.0": "apache license version 2.0, january 2004",
     "Apache-2.0 WITH LLVM-exception": "llvm exceptions to the apache 2.0 license",
@@ -36,11 +37,11 @@ LICENCES_OF_TOOLS = {"ZPL-2.1"}
 # Alternatives that are never chosen. They are recognised so that their texts do not count as notices.
 UNUSED = {
     "Unlicense": "this is free and unencumbered software released into the public domain",
-    "Zlib": "altered source versions must be plainly marked as such",
 }
 # Crates that bring no text. These files are from their repositories.
 GIVEN = {
     **dict.fromkeys(["napi", "napi-sys"], "napi.txt"),
+    "winapi-x86_64-pc-windows-gnu": "winapi.txt",
     **dict.fromkeys(["uniffi", "uniffi_bindgen", "uniffi_core", "uniffi_pipeline"], "mpl-2.0.txt"),
 }
 NAMED = re.compile(r"(un)?licen[cs]e|copying|copyright|notice", re.IGNORECASE)

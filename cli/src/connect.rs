@@ -53,12 +53,21 @@ impl ConnectOptions {
 
     /// A client with these options and those of a command, which `configure` sets.
     pub(crate) fn client_with(&self, talk: &Talk, configure: impl FnOnce(&mut Config)) -> Result<Client, Failure> {
+        let talk = *talk;
+        self.client_warning(configure, move |warning| talk.say(warning))
+    }
+
+    /// As `client_with`, but `warn` gets the warnings about nodes.
+    pub(crate) fn client_warning(
+        &self,
+        configure: impl FnOnce(&mut Config),
+        warn: impl Fn(&str) + Send + Sync + 'static,
+    ) -> Result<Client, Failure> {
         let mut config = self.config()?;
         configure(&mut config);
-        let talk = *talk;
         let warn = move |event: &Event| {
             if let Event::NodeWarning { .. } = event {
-                talk.say(&event.to_string());
+                warn(&event.to_string());
             }
         };
         Ok(Client::with_events(config, Arc::new(warn))?)

@@ -62,11 +62,16 @@ fn message(error: &LockError, code: ExitStatusCode) -> String {
 fn outage(causes: &[NodeCause], code: ExitStatusCode) -> &'static str {
     if code != ExitStatusCode::REFUSED {
         "Check that the servers are up, and that --url or REDLOCK_URL names them."
-    } else if causes.iter().any(|cause| cause.cause.starts_with("NOPERM")) {
+    } else if causes.iter().any(|cause| lacks_right(&cause.cause)) {
         "Give this user the right: docs/deployments.md and docs/cli.md list those that are needed."
     } else {
         "Give a user and a password that the server knows, in REDLOCK_URL or by --url-file."
     }
+}
+
+/// Whether a server knows the user, who lacks a right. The error of a command inside a script has no code.
+fn lacks_right(cause: &str) -> bool {
+    ["NOPERM", "The user executing the script can't"].iter().any(|part| cause.contains(part))
 }
 
 /// Joins what failed and what to do.
@@ -82,5 +87,26 @@ fn option(argument: &str) -> String {
         "urls" => "--url".to_owned(),
         "app" => "--label".to_owned(),
         _ => format!("--{}", argument.replace('_', "-")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_right_is_told_from_a_wrong_user() {
+        for cause in [
+            "NOPERM this user has no permissions to run the 'eval' command",
+            "ERR The user executing the script can't run this command or subcommand script: 1f, on @user_script:8.",
+            "The user executing the script can't access at least one of the keys mentioned in the command arguments",
+        ] {
+            assert!(lacks_right(cause), "{cause}");
+        }
+        for cause in
+            ["WRONGPASS invalid username-password pair or user is disabled.", "NOAUTH Authentication required."]
+        {
+            assert!(!lacks_right(cause), "{cause}");
+        }
     }
 }

@@ -52,7 +52,7 @@ pub(crate) fn json(info: Option<&LockInfo>) -> Map<String, Value> {
 }
 
 /// Who holds a lock: the process if it is known, as the library's errors write it, or else the owner.
-fn who(info: &LockInfo) -> String {
+pub(crate) fn who(info: &LockInfo) -> String {
     if info.kind == Kind::Rest {
         return rest(info.ttl);
     }

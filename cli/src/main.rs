@@ -2,6 +2,7 @@
 //! All logic of locks is in the core.
 #![allow(clippy::trivially_copy_pass_by_ref, reason = "commands take all that they are given by reference")]
 
+mod bench;
 mod block;
 mod commands;
 mod connect;

@@ -82,6 +82,11 @@ impl Talk {
         self.json
     }
 
+    /// Whether data is printed in colours.
+    pub(crate) fn colors(&self) -> bool {
+        self.color
+    }
+
     /// Whether only errors are printed on stderr.
     pub(crate) fn quiet(&self) -> bool {
         self.level == Level::Quiet

@@ -146,6 +146,28 @@ impl Client {
     }
 }
 
+impl Client {
+    /// Deletes the token counters of locks that this client made up, such as those of a measurement, and that nobody
+    /// holds. A later holder's token is larger only if no clock is set back. Waits for `reply_timeout` (default: 2 s) at
+    /// most; a node that does not answer keeps the counters until they expire.
+    #[doc(hidden)]
+    pub fn forget(&self, names: &[String]) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
+        let names: Result<Vec<_>, _> = names.iter().map(|name| self.names(name)).collect();
+        let begun = names.and_then(|names| Ok((self.inner().session()?, names)));
+        async move {
+            let (session, names) = begun?;
+            run_to_completion(async move {
+                let quorum = &session.quorum;
+                let all = names.iter().flat_map(|names| (0..quorum.nodes.len()).map(move |node| (names, node)));
+                let sent = all.map(|(names, node)| run(quorum, node, Protocol::forget(names), Reply::int));
+                join_all(sent).await;
+                Ok(())
+            })
+            .await
+        }
+    }
+}
+
 impl Scan {
     /// The next page; `None` at the end. Dropping the future leaves the scan where it is. Fails with `unavailable` if
     /// too few nodes answer.

@@ -74,6 +74,24 @@ async fn a_scan_finds_each_held_lock() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn only_free_locks_are_forgotten() {
+    everywhere("forget", async |client| {
+        let acquire = async |name| client.lock(name, options()).expect("a lock").acquire().await.expect("a lease");
+        acquire("free").await.release().await.expect("a release");
+        let held = acquire("held").await;
+        client.forget(&["free".to_owned(), "held".to_owned(), "unknown".to_owned()]).await.expect("an answer");
+        let tokens = async |name| -> Vec<u64> {
+            let views = client.inspect_nodes(name).await.expect("an answer");
+            views.iter().map(|view| view.state.as_ref().expect("a state").token).collect()
+        };
+        assert!(tokens("free").await.iter().all(|token| *token == 0));
+        assert!(tokens("held").await.contains(&held.token()));
+        held.release().await.expect("a release");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn each_node_tells_its_holder() {
     everywhere("nodes", async |client| {
         let lease = client.lock("x", options()).expect("a lock").acquire().await.expect("a lease");

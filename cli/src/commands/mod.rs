@@ -1,6 +1,7 @@
 //! The commands but `exec`, one file each.
 
 pub(crate) mod acquire;
+pub(crate) mod bench;
 pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod extend;

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use redlock::{
     Config,
-    examination::{NodeFacts, ServerConfig, ServerFacts, ServerInfo, ServerState},
+    examination::{Examination, NodeFacts, ServerConfig, ServerFacts, ServerInfo, ServerState},
 };
 
 use super::trial::{self, Trial};
@@ -90,12 +90,16 @@ impl Facts {
         let client = servers.client_with(talk, adapt)?;
         let examination = block(client.examine(interval))?;
         client.close_blocking();
-        let settings = Settings::of(&config, examination.nodes.len());
-        let mut facts = Self { start: examination.start, nodes: examination.nodes, trials: Vec::new(), settings };
+        let mut facts = Self::of(examination, &config);
         facts.trials = (0..facts.nodes.len())
             .map(|node| if tries && facts.grants(node) { trial::of_node(&config, node).map(Some) } else { Ok(None) })
             .collect::<Result<_, _>>()?;
         Ok(facts)
+    }
+
+    /// The facts of an examination by a client with this configuration, without a trial.
+    pub(crate) fn of(Examination { start, nodes, .. }: Examination, config: &Config) -> Self {
+        Self { start, settings: Settings::of(config, nodes.len()), trials: vec![None; nodes.len()], nodes }
     }
 
     /// Whether several nodes vote.

@@ -1,15 +1,17 @@
 //! Judges a deployment: `facts` collects what the servers say and tries a lock, `checks` has a file for each check, and
-//! `finding` is what they find.
+//! `finding` is what they find. `outlook` is what a live view shows of each node.
 
 mod checks;
 mod facts;
 mod finding;
+mod outlook;
 mod trial;
 
 pub(crate) use self::{
     checks::{CHECKS, Check},
     facts::Facts,
     finding::{Finding, Report, Severity},
+    outlook::{Outlook, Vote},
 };
 
 /// The page of a check: its heading there is the check's name.

@@ -16,7 +16,7 @@ const COUNTER_TTL: Duration = Duration::from_secs(60);
 const TRIES: usize = 3;
 
 /// The result of a trial.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Trial {
     /// All steps succeeded.
     Done,
@@ -24,7 +24,7 @@ pub(crate) enum Trial {
 }
 
 /// A step that failed.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TrialFailure {
     /// `acquire`, `renew`, `inspect` or `release`.
     pub(crate) step: &'static str,

@@ -19,6 +19,7 @@ mod report;
 mod run;
 #[cfg(unix)]
 mod sharing;
+#[cfg(unix)]
 mod signals;
 #[cfg(unix)]
 mod supervise;
@@ -34,4 +35,4 @@ mod waiting;
 #[cfg(not(unix))]
 pub(crate) use self::unsupported::{ExecOptions, run};
 #[cfg(unix)]
-pub(crate) use self::{options::ExecOptions, run::run};
+pub(crate) use self::{options::ExecOptions, run::run, signals::is_ignored, terminal::suspend};

@@ -128,7 +128,7 @@ impl Signals {
 }
 
 /// Whether this process ignores a signal.
-fn is_ignored(signal: i32) -> bool {
+pub(crate) fn is_ignored(signal: i32) -> bool {
     // SAFETY: all bytes zero are a valid `sigaction`.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: it only reads the disposition, into a valid struct.

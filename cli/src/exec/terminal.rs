@@ -91,7 +91,7 @@ pub(super) fn give(terminal: BorrowedFd<'_>, group: Pid) -> io::Result<()> {
 
 /// Stops this process, with its process group, as the terminal's suspend key does. Returns once it was continued, or at
 /// once if nobody could continue it: the kernel does not stop an orphaned group.
-pub(super) fn suspend() {
+pub(crate) fn suspend() {
     // The default disposition stops this thread before the call returns.
     let _ = with_default(TSTP, || kill_current_process_group(Signal::TSTP));
 }

@@ -2,6 +2,7 @@
 
 mod pause;
 pub(crate) mod snapshot;
+pub(crate) mod top;
 pub(crate) mod watch;
 pub(crate) mod web;
 

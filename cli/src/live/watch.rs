@@ -191,7 +191,7 @@ fn is_same(before: &LockInfo, now: &LockInfo) -> bool {
 }
 
 /// The time of day in UTC.
-fn clock_time(when: SystemTime) -> String {
+pub(super) fn clock_time(when: SystemTime) -> String {
     let second = when.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() % 86_400;
     format!("{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
 }

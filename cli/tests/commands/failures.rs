@@ -8,7 +8,8 @@ use redlock_tests::server::Server;
 use crate::support::{Ran, command, on, on_quorum, run};
 
 /// Every command that needs a server.
-const COMMANDS: [&[&str]; 6] = [
+const COMMANDS: [&[&str]; 7] = [
+    &["bench", "--seconds", "1"],
     &["acquire", "x", "--ttl", "30", "-n"],
     &["exec", "x", "-n", "--", "true"],
     &["inspect", "x"],

@@ -66,7 +66,7 @@ fn completions_exist_for_each_shell() {
 fn each_command_has_a_manual_page() {
     let folder = env::temp_dir().join(format!("redlock-man-{}", id()));
     assert_eq!(run(command(&["man", folder.to_str().expect("a path")])).code, 0);
-    for command in ["", "-acquire", "-extend", "-release", "-ls", "-inspect", "-explain", "-exec"] {
+    for command in ["", "-acquire", "-extend", "-release", "-ls", "-inspect", "-explain", "-exec", "-top", "-bench"] {
         let page = fs::read_to_string(folder.join(format!("redlock{command}.1"))).expect("a page");
         assert!(page.contains(".SH"), "{command}");
     }

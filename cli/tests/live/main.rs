@@ -1,5 +1,9 @@
-//! `redlock watch` and `redlock web` with real servers.
+//! `redlock top`, `redlock watch` and `redlock web` with real servers.
 
 mod support;
+#[cfg(unix)]
+mod terminal;
+#[cfg(unix)]
+mod top;
 mod watch;
 mod web;

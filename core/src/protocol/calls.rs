@@ -98,6 +98,8 @@ arguments! {
     End { lock, ended } (owner, channel)
     /// `lua/survey/scan.lua`
     ScanKeys {} (cursor, pattern, count)
+    /// `lua/survey/forget.lua`
+    Forget { lock, counter } ()
     /// `lua/inspect.lua`
     Inspect { lock, counter } ()
     /// `lua/attach.lua`

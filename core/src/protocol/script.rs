@@ -112,9 +112,9 @@ scripts! {
 }
 
 scripts! {
-    /// The scripts that look at a whole server.
+    /// The scripts that look at a whole server, and the one that forgets a lock.
     SurveyScripts in "survey/" with ("", "");
-    listeners, scan,
+    listeners, scan, forget,
 }
 
 /// Defines a function for scripts that both wires share. They are made once, and with a mutant again for each mutant.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::protocol::{
-    calls::{Protocol, ScanKeys, joined},
-    names::escaped,
+    calls::{Forget, Protocol, ScanKeys, joined},
+    names::{Names, escaped},
     script::{ScriptCall, survey_scripts},
 };
 
@@ -21,5 +21,11 @@ impl Protocol {
         let pattern = escaped(&self.settings.config.prefix) + "*";
         let scan = ScanKeys { cursor: cursor.to_owned(), pattern, count: count.to_string() };
         ScriptCall { server, ..joined(&survey_scripts().scan, [scan.lists()]) }
+    }
+
+    /// Deletes the token counter of a lock that nobody holds.
+    pub(crate) fn forget(names: &Names) -> ScriptCall {
+        let forget = Forget { lock: names.lock.clone(), counter: names.counter() };
+        joined(&survey_scripts().forget, [forget.lists()])
     }
 }

@@ -12,37 +12,52 @@ const OFFSET: f64 = 1.0;
 /// The largest difference of the rates.
 const RATE: f64 = 0.01;
 
-/// A server's clock compared with this machine's.
-struct Offset<'a> {
-    address: &'a str,
-    /// The server's time minus this machine's, in seconds.
-    seconds: f64,
+/// A server's clock compared with those of the others.
+pub(crate) struct Offset<'a> {
+    pub(crate) address: &'a str,
+    /// The server's time minus that of the others, in seconds.
+    pub(crate) seconds: f64,
     /// How wrong that may be.
-    error: f64,
+    pub(crate) error: f64,
+}
+
+impl Offset<'_> {
+    /// Whether it is larger than NTP would leave it.
+    pub(crate) fn is_large(&self) -> bool {
+        self.seconds.abs() - self.error > OFFSET
+    }
 }
 
 pub(crate) fn check(facts: &Facts) -> Report {
     let mut report = Report::default();
-    let start = facts.start.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let mut offsets = Vec::new();
     for one in facts.answering() {
-        let readings = match &one.state.clocks {
-            Ok(readings) => readings,
-            Err(why) => {
-                report.skip(one.address(), &format!("TIME is not told: {}", why.cause));
-                continue;
+        match &one.state.clocks {
+            Ok(readings) => {
+                if let [first, .., last] = &readings[..] {
+                    rate(&mut report, one.address(), first, last);
+                }
             }
-        };
-        if let Some(first) = readings.first() {
-            let (seconds, error) = (signed(first.time, start + first.at), first.error.as_secs_f64());
-            offsets.push(Offset { address: one.address(), seconds, error });
-        }
-        if let [first, .., last] = &readings[..] {
-            rate(&mut report, one.address(), first, last);
+            Err(why) => report.skip(one.address(), &format!("TIME is not told: {}", why.cause)),
         }
     }
-    disagreements(facts, &mut report, &offsets);
+    disagreements(facts, &mut report);
     report
+}
+
+/// The offsets of the servers that tell their time.
+pub(crate) fn offsets(facts: &Facts) -> Vec<Offset<'_>> {
+    let start = facts.start.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let told = facts.answering().filter_map(|one| {
+        let first = one.state.clocks.as_ref().ok()?.first()?;
+        let (seconds, error) = (signed(first.time, start + first.at), first.error.as_secs_f64());
+        Some(Offset { address: one.address(), seconds, error })
+    });
+    let mut offsets: Vec<_> = told.collect();
+    let reference = median(&offsets);
+    for offset in &mut offsets {
+        offset.seconds -= reference;
+    }
+    offsets
 }
 
 /// The difference of two times in seconds.
@@ -65,13 +80,13 @@ fn rate(report: &mut Report, address: &str, first: &ClockReading, last: &ClockRe
     }
 }
 
-fn disagreements(facts: &Facts, report: &mut Report, offsets: &[Offset<'_>]) {
-    let reference = median(offsets);
+fn disagreements(facts: &Facts, report: &mut Report) {
+    let offsets = offsets(facts);
     let whose = if offsets.len() == 1 { "this machine's" } else { "the others'" };
-    for Offset { address, seconds, error } in offsets {
-        let off = seconds - reference;
+    for offset in &offsets {
+        let Offset { address, seconds: off, error } = *offset;
         report.remark(format!("{address}: {off:+.3} s ± {error:.3} s"));
-        if off.abs() - error <= OFFSET {
+        if !offset.is_large() {
             continue;
         }
         let how = if off > 0.0 { "ahead of" } else { "behind" };

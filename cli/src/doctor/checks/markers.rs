@@ -15,7 +15,7 @@ use crate::{
 
 /// Whether a node votes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Vote {
+pub(crate) enum Vote {
     Votes,
     /// In quarantine, for so long.
     After(Duration),
@@ -30,20 +30,15 @@ pub(crate) fn check(facts: &Facts) -> Report {
         return report;
     }
     let mut votes: Vec<(Answering<'_>, Vote)> = Vec::new();
-    for one in facts.masters().filter(|one| facts.grants(one.number)) {
-        if one.node.kind == NodeKind::Cluster {
-            continue;
-        }
-        match (one.info(), &one.state.marker) {
-            (Some(info), Ok(marker)) => votes.push((one, vote(facts, &one, info, marker.as_ref()))),
-            (None, _) => report.skip(one.address(), "INFO is not told"),
-            (_, Err(why)) => report.skip(one.address(), &why.cause),
+    for (one, vote) in told(facts) {
+        match vote {
+            Ok(vote) => votes.push((one, vote)),
+            Err(why) => report.skip(one.address(), why),
         }
     }
     // Clusters, and nodes that tell too little to judge, count as nodes that vote.
-    let granting = (0..facts.nodes.len()).filter(|node| facts.grants(*node)).count();
-    let others = granting.saturating_sub(votes.len());
-    if others == 0 && !votes.is_empty() && votes.iter().all(|(_, vote)| *vote == Vote::Unmarked) {
+    let others = granting(facts).saturating_sub(votes.len());
+    if are_new(facts, &votes) {
         report.remark("no node has a marker: the first acquire writes them");
         return report;
     }
@@ -69,6 +64,35 @@ pub(crate) fn check(facts: &Facts) -> Report {
         report.add(severity, Some(one.address()), found, advice);
     }
     report
+}
+
+/// Whether each node of a quorum votes, of those that tell it; none of a deployment that is new.
+pub(crate) fn votes(facts: &Facts) -> Vec<(Answering<'_>, Vote)> {
+    let votes: Vec<_> = told(facts).filter_map(|(one, vote)| Some((one, vote.ok()?))).collect();
+    if !facts.is_quorum() || are_new(facts, &votes) { Vec::new() } else { votes }
+}
+
+/// For each node that grants locks and is no cluster, whether it votes, or why it does not tell.
+fn told(facts: &Facts) -> impl Iterator<Item = (Answering<'_>, Result<Vote, &str>)> {
+    let judged = facts.masters().filter(|one| facts.grants(one.number) && one.node.kind != NodeKind::Cluster);
+    judged.map(|one| {
+        let vote = match (one.info(), &one.state.marker) {
+            (Some(info), Ok(marker)) => Ok(vote(facts, &one, info, marker.as_ref())),
+            (None, _) => Err("INFO is not told"),
+            (_, Err(why)) => Err(why.cause.as_str()),
+        };
+        (one, vote)
+    })
+}
+
+/// How many nodes grant locks.
+fn granting(facts: &Facts) -> usize {
+    (0..facts.nodes.len()).filter(|node| facts.grants(*node)).count()
+}
+
+/// Whether no node has a marker: the first acquire writes them.
+fn are_new(facts: &Facts, votes: &[(Answering<'_>, Vote)]) -> bool {
+    granting(facts) <= votes.len() && !votes.is_empty() && votes.iter().all(|(_, vote)| *vote == Vote::Unmarked)
 }
 
 /// Whether a node votes, as the scripts decide it.

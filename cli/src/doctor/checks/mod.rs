@@ -1,19 +1,19 @@
 //! The checks, a file each. A check is a pure function from facts to findings.
 
-mod clocks;
+pub(super) mod clocks;
 mod durability;
 mod eviction;
 mod fleet;
 mod hygiene;
 mod independence;
-mod markers;
+pub(super) mod markers;
 mod reach;
 mod replicas;
 mod rights;
 mod version;
 
 #[cfg(test)]
-mod made;
+pub(super) mod made;
 
 use super::{facts::Facts, finding::Report};
 

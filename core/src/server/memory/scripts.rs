@@ -94,6 +94,7 @@ impl State {
             "semaphore/attach" => lock.attach_permit(given),
             "survey/listeners" => Ok(lock.redis.listeners(&args)),
             "survey/scan" => lock.redis.scan(given),
+            "survey/forget" => lock.redis.forget(given),
             other => Err(Fault::Script(format!("unknown script {other:?}"))),
         };
         result.map_err(|fault| match fault {

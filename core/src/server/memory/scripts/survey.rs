@@ -2,7 +2,7 @@
 
 use super::{super::store::Value, Commands, Fault, missing};
 use crate::protocol::{
-    calls::{Arguments, ScanKeys},
+    calls::{Arguments, Forget, ScanKeys},
     script::Reply,
 };
 
@@ -33,6 +33,16 @@ impl Commands<'_> {
         names.sort();
         reply.extend(names.into_iter().map(|name| Reply::Text(name.clone())));
         Ok(Reply::List(reply))
+    }
+
+    /// `lua/survey/forget.lua`
+    pub(super) fn forget(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let Forget { lock, counter } = Forget::read(&mut given).ok_or_else(missing)?;
+        if self.exists(lock) {
+            return Ok(Reply::Int(0));
+        }
+        self.del(counter);
+        Ok(Reply::Int(1))
     }
 }
 
