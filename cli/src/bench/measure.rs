@@ -85,10 +85,13 @@ async fn round_trips(plan: &Plan, names: &Names, url: &str, share: Duration) -> 
     // The first one connects and loads the script.
     let mut last = lock.inspect().await;
     let start = Instant::now();
-    while last.is_ok() && start.elapsed() < share && !plan.is_over() {
+    while last.is_ok() {
         let sent = Instant::now();
         last = lock.inspect().await;
         row.record(sent.elapsed());
+        if start.elapsed() >= share || plan.is_over() {
+            break;
+        }
     }
     row.all = start.elapsed();
     // A quorum can do without it.
@@ -122,12 +125,14 @@ async fn pairs_of(plan: Plan, lock: Lock, what: What, end: Instant) -> Result<Ro
     let mut row = Row::new(what);
     // The first one loads the scripts.
     lock.acquire().await?.release().await?;
-    while Instant::now() < end && !plan.is_over() {
+    loop {
         let sent = Instant::now();
         lock.acquire().await?.release().await?;
         row.record(sent.elapsed());
+        if Instant::now() >= end || plan.is_over() {
+            return Ok(row);
+        }
     }
-    Ok(row)
 }
 
 /// Hands a lock from one client to the other and back. Each holds it until the other one surely waits.
