@@ -264,9 +264,9 @@ async fn a_minority_that_is_down_or_frozen_keeps_nothing() {
         released(theirs.acquire().await.unwrap()).await;
         clean(&servers).await;
         if freezes {
-            servers[1].freeze()
+            servers[1].freeze();
         } else {
-            servers[1].stop()
+            servers[1].stop();
         }
         let start = Instant::now();
         let (first, second) = (ours.acquire().await.unwrap(), theirs.acquire().await.unwrap());
