@@ -199,12 +199,13 @@ async fn everything_permitted(client: &Client, other: &Client) -> Result<(), Loc
     renewed(&one).await;
     two.release().await?;
 
-    // A waiter for both slots gets them when the last one is released.
+    // A waiter for both slots gets them when the last one is released. A try of its client is refused once it waits, also
+    // on a quorum, where no server knows of it.
     let waiting = tokio::spawn({
         let there = there.clone();
         async move { there.acquire_many(2).await }
     });
-    while !waiting.is_finished() && here.try_acquire().await?.is_some() {
+    while !waiting.is_finished() && there.try_acquire().await?.is_some() {
         tokio::task::yield_now().await;
     }
     one.release().await?;
