@@ -143,8 +143,8 @@ class Semaphore(BaseSemaphore):
 
     Slots are numbered from 0, and each has one holder at a time. Waiters get slots in the order in which they asked. An
     acquire of several slots gets them all at once, and is not overtaken. On a quorum that holds for the waiters of one
-    client only. A permit is a `Lease`, with `slots` and `tokens`. Its holder may acquire more permits, and any thread may
-    release it.
+    client only. A permit is a `Lease`, with `slots` and `tokens`. Its holder may acquire more permits, and any thread
+    may release it.
 
     ```python
     gpus = client.semaphore("gpu", permits=4)
