@@ -19,7 +19,7 @@ use super::{
     },
     health::Health,
     replies::reply_to_call,
-    request::{Pipelined, command, exchange},
+    request::{Pipelined, Whole, command, exchange},
     within_limit,
 };
 use crate::{
@@ -161,9 +161,10 @@ impl Inner {
             }
         };
         let command = command("EVALSHA", &call.script.sha, call, &connection.facts);
+        let whole = Whole { call, sent: None };
         // Sends both at once, in this order.
         let (ordered, mut value) =
-            tokio::join!(biased; ordered, exchange(connection, &command, Some(call), Pipelined::default()));
+            tokio::join!(biased; ordered, exchange(connection, &command, Some(whole), Pipelined::default()));
         if !ordered {
             // A request that is still on the old connection runs at about the same time as this call, since the server
             // reads all connections in turn: a little later it has run.
@@ -172,7 +173,7 @@ impl Inner {
                     break;
                 }
                 tokio::time::sleep(pause).await;
-                value = exchange(connection, &command, Some(call), Pipelined::default()).await;
+                value = exchange(connection, &command, Some(whole), Pipelined::default()).await;
             }
         }
         match value {

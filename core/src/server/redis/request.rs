@@ -143,7 +143,8 @@ impl Inner {
         }
         let command = command("EVALSHA", &call.script.sha, call, &connection.facts);
         sent.set(connection.id.clone())?;
-        let value = self.request(connection, &command, Some(call), timeout, pipelined).await?;
+        let whole = Whole { call, sent: Some(sent) };
+        let value = self.request(connection, &command, Some(whole), timeout, pipelined).await?;
         self.check_reply(connection, reply_to_call(value, call))
     }
 
@@ -191,13 +192,13 @@ impl Inner {
         Ok(())
     }
 
-    /// Sends one request. With `call`, sends the whole script if the server does not know it. Gives up after `timeout`,
+    /// Sends one request. With `whole`, sends the whole script if the server does not know it. Gives up after `timeout`,
     /// and then sends nothing more.
     pub(super) async fn request(
         self: &Arc<Self>,
         connection: &Arc<Connection>,
         command: &Cmd,
-        call: Option<&ScriptCall>,
+        whole: Option<Whole<'_>>,
         timeout: Duration,
         pipelined: Pipelined,
     ) -> Result<Value, NodeError> {
@@ -205,7 +206,7 @@ impl Inner {
         let timeout = timeout.min(self.reply_timeout);
         let outstanding = Outstanding::new(self, connection);
         let since = outstanding.since;
-        let exchange = pin!(exchange(connection, command, call, pipelined));
+        let exchange = pin!(exchange(connection, command, whole, pipelined));
         let reply = within_limit(connection.id.driver, timeout, exchange).await;
         match reply {
             Some(Ok(value)) => {
@@ -230,17 +231,27 @@ impl Inner {
     }
 }
 
+/// The call whose whole script is sent if the server does not know it.
+#[derive(Clone, Copy)]
+pub(super) struct Whole<'a> {
+    pub(super) call: &'a ScriptCall,
+    /// If this is closed, requests are ordered behind the call: the whole script would run after them, and is not sent.
+    pub(super) sent: Option<&'a SentOn>,
+}
+
 /// Sends a command. If the server does not know the script that it names, sends the whole script.
 pub(super) async fn exchange(
     connection: &Connection,
     request: &Cmd,
-    call: Option<&ScriptCall>,
+    whole: Option<Whole<'_>>,
     pipelined: Pipelined,
 ) -> Result<Value, RedisError> {
     let mut redis = connection.redis.clone();
     let value = send(&mut redis, request, pipelined).await?;
-    match (&value, call) {
-        (Value::ServerError(error), Some(call)) if error.code() == "NOSCRIPT" => {
+    match (&value, whole) {
+        (Value::ServerError(error), Some(Whole { call, sent }))
+            if error.code() == "NOSCRIPT" && !sent.is_some_and(SentOn::is_closed) =>
+        {
             let request = command("EVAL", &call.script.source, call, &connection.facts);
             Box::pin(send(&mut redis, &request, pipelined)).await
         }
