@@ -27,7 +27,8 @@ fn fields(server: &Server, name: &str) -> Vec<String> {
     match &*server.command::<String>(&["TYPE", name]) {
         "none" => Vec::new(),
         "hash" => server.command(&["HKEYS", name]),
-        "string" => vec![server.command(&["GET", name])],
+        // The key may be gone by now.
+        "string" => server.command::<Option<String>>(&["GET", name]).into_iter().collect(),
         other => panic!("{name} is a {other}"),
     }
 }
