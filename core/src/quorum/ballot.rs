@@ -583,9 +583,8 @@ impl Ballot {
 
 impl Quorum {
     /// Bumps the counters of a quorum of nodes to the largest granted token, of a permit for each of its slots, and
-    /// returns it. If too few nodes could be
-    /// bumped, the error has the causes of those that failed. It has no causes if these nodes would not have been
-    /// enough: other nodes have granted another tenure since.
+    /// returns it. If too few nodes could be bumped, the error has the causes of those that failed. It has no causes if
+    /// these nodes would not have been enough: other nodes have granted another tenure since.
     pub(crate) async fn agree(
         &self,
         driver: Driver,

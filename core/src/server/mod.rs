@@ -91,7 +91,8 @@ pub trait Node: Send + Sync + 'static {
     fn name(&self) -> &str;
 
     /// Runs a script, driven by `driver`. Fails after `timeout` without a reply. The transport never sends it twice,
-    /// except after a reply that proves that it did not run: NOSCRIPT or a redirection.
+    /// except after a reply that proves that it did not run: NOSCRIPT or a redirection. Then it is sent again unless
+    /// `sent` was closed meanwhile.
     fn eval(
         &self,
         driver: Driver,
