@@ -57,9 +57,14 @@ pub(crate) fn who(info: &LockInfo) -> String {
         return rest(info.ttl);
     }
     match (&info.host, info.pid, &info.app) {
-        (Some(host), Some(pid), Some(app)) => with_others(&format!("pid {pid} ({app}) on {host}"), info.owners.len()),
+        (Some(host), Some(pid), Some(app)) => with_others(&process(host, pid, app), info.owners.len()),
         _ => holders(&info.owners),
     }
+}
+
+/// A process, as the library's errors write it.
+pub(crate) fn process(host: &str, pid: u32, app: &str) -> String {
+    format!("pid {pid} ({app}) on {host}")
 }
 
 /// For how long the first holder has the lock, by the clock of this machine. A clock that is behind counts as no time.

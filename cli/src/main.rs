@@ -15,6 +15,7 @@ mod glob;
 mod holder;
 mod line;
 mod live;
+mod queue;
 mod secret;
 mod table;
 mod talk;

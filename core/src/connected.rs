@@ -77,7 +77,14 @@ pub(crate) fn may_look(session: &Session) -> bool {
 
 /// The client that drew a field; `None` if it has no name, or if too few nodes tell.
 pub(crate) async fn client_of(session: &Arc<Session>, field: &str) -> Option<Arc<Identity>> {
-    let client = owner::client(field).filter(|_| may_look(session))?;
+    client(session, owner::client(field)?).await
+}
+
+/// The client with this UUID; `None` if it has no name, or if too few nodes tell.
+pub(crate) async fn client(session: &Arc<Session>, client: &str) -> Option<Arc<Identity>> {
+    if !may_look(session) {
+        return None;
+    }
     if let Some(known) = identity::in_this_process(client) {
         return Some(known);
     }

@@ -80,6 +80,7 @@ mod owner;
 pub mod process;
 #[doc(hidden)]
 pub mod protocol;
+mod queued;
 mod quorum;
 mod read_write;
 mod release;
@@ -114,6 +115,7 @@ pub use mutant::{Mutant, mutate};
 pub use owner::{Identity, Owner};
 pub use process::exit::close_all;
 pub use protocol::reply::{Kind, Slot};
+pub use queued::Queued;
 pub use read_write::ReadWriteLock;
 pub use semaphore::{PermitInfo, Semaphore};
 pub use server::{NodeInfo, memory::Memory};

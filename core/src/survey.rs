@@ -246,7 +246,7 @@ impl Scan {
 }
 
 /// Runs a call on one node.
-async fn run<T>(
+pub(crate) async fn run<T>(
     quorum: &Quorum,
     node: usize,
     call: ScriptCall,
@@ -323,6 +323,15 @@ async fn views(session: &Arc<Session>, names: &Arc<Names>) -> Vec<NodeView> {
         NodeView { node: quorum.nodes[node].name().to_owned(), state, waiting }
     });
     join_all(looks).await
+}
+
+/// What a node has at the key of a lock. Fails with `conflict` if that is no lock.
+pub(crate) async fn state_of(session: &Session, node: usize, names: &Names) -> Result<NodeState, LockError> {
+    let quorum = &session.quorum;
+    state(quorum, node, names).await.map_err(|error| match error.kind {
+        NodeErrorKind::WrongType => LockError::Conflict { key: names.lock.clone() },
+        _ => quorum.unavailable(vec![quorum.cause(node, error)]),
+    })
 }
 
 /// What a node has at the key of a lock. Tries the scripts of exclusive locks, of read/write locks and of semaphores,

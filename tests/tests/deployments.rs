@@ -15,6 +15,7 @@ use redlock_tests::{
     process::monotonic,
     server::Server,
 };
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 fn client(urls: &[String], change: impl FnOnce(&mut Config)) -> Client {
     let mut config = Config::new(urls.iter().cloned());
@@ -151,6 +152,51 @@ async fn a_held_lock_moves_with_its_slot() {
     assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
     let left: i64 = cluster.servers()[to].command(&["EXISTS", "x"]);
     assert_eq!(left, 0);
+}
+
+/// Acquires a fair lock with clients of these URLs, one behind the other, and sends the number of each that got it. Each
+/// releases it at once.
+async fn queue_up(looks: &Client, urls: &[String], granted: &UnboundedSender<usize>) {
+    for (number, url) in urls.iter().enumerate() {
+        let lock = on(url.clone()).lock("x", options(|options| options.fair = true)).unwrap();
+        let granted = granted.clone();
+        tokio::spawn(async move {
+            let lease = lock.acquire().await.unwrap();
+            granted.send(number).unwrap();
+            lease.release().await.unwrap();
+        });
+        while looks.queue("x").await.is_ok_and(|queue| queue.len() <= number) {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+async fn turns(mut granted: UnboundedReceiver<usize>) -> Vec<usize> {
+    let mut turns = Vec::new();
+    while let Some(number) = granted.recv().await {
+        turns.push(number);
+    }
+    turns
+}
+
+#[tokio::test]
+async fn a_queue_moves_with_its_slot_and_keeps_its_order() {
+    let cluster = Cluster::start(3, 0);
+    let client = client(&[cluster.url()], quick);
+    let lock = client.lock("x", options(|options| options.fair = true)).unwrap();
+    let lease = lock.acquire().await.unwrap();
+    let (granted, order) = unbounded_channel();
+    queue_up(&client, &[0, 1, 2].map(|server| cluster.url_of(server)), &granted).await;
+    drop(granted);
+    let (from, to) = (cluster.owner("x"), cluster.another("x"));
+    cluster.begin_move("x", to);
+    for key in ["redlock_queue:{x}", "x", "redlock_alive:{x}", "redlock_token:{x}"] {
+        cluster.move_key(key, from, to);
+    }
+    cluster.end_move("x", from, to);
+    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+    assert_eq!(turns(order).await, [0, 1, 2]);
+    assert!(!lock.locked().await.unwrap());
 }
 
 #[tokio::test]
@@ -339,6 +385,24 @@ async fn a_planned_failover_loses_nothing() {
     let pttl: i64 = watched.servers()[master].command(&["PTTL", "x"]);
     assert!(pttl > 0);
     assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+}
+
+#[tokio::test]
+async fn a_queue_survives_a_planned_failover_and_keeps_its_order() {
+    let watched = Watched::start(1);
+    let client = client(&[watched.url()], steady);
+    let lock = client.lock("x", options(|options| options.fair = true)).unwrap();
+    let lease = lock.acquire().await.unwrap();
+    let (granted, order) = unbounded_channel();
+    queue_up(&client, &[watched.url(), watched.url(), watched.url()], &granted).await;
+    drop(granted);
+    let _: i64 = watched.servers()[0].command(&["WAIT", "1", "5000"]);
+    let master = watched.hand_over();
+    renewed("the lease is renewed by the new master", &lease).await;
+    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+    assert_eq!(turns(order).await, [0, 1, 2]);
+    let exists: i64 = watched.servers()[master].command(&["EXISTS", "x"]);
+    assert_eq!(exists, 0);
 }
 
 #[tokio::test]

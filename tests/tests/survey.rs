@@ -192,3 +192,94 @@ async fn a_survey_of_servers_that_are_down_is_an_outage() {
     assert_eq!(told, [false, false, true]);
     assert!(views.iter().all(|view| view.state.as_ref().err().is_none_or(|cause| !cause.forbidden)));
 }
+
+/// Starts an acquire of a client of its own, and returns once `client` sees so many waiters.
+async fn queued(client: &Client, wanted: usize, lock: impl FnOnce(&Client) -> redlock::Lock) -> Client {
+    let mut config = client.config().clone();
+    config.app = Some(format!("waiter {wanted}"));
+    let other = Client::new(config).expect("a configuration");
+    let acquire = lock(&other).acquire();
+    tokio::spawn(async move {
+        // Its client is closed while it waits.
+        let _ = acquire.await;
+    });
+    while client.queue("x").await.expect("an answer").len() < wanted {
+        tokio::task::yield_now().await;
+    }
+    other
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queues_are_read_in_their_order() {
+    let server = Server::start();
+    for url in [server.url(), "memory://survey-queue".to_owned()] {
+        let client = Client::new(Config::new([url])).expect("a configuration");
+        assert_eq!(client.queue("x").await.expect("an answer"), []);
+
+        let fair = |client: &Client| {
+            let mut options = options();
+            options.fair = true;
+            client.lock("x", options).expect("a lock")
+        };
+        let holder = fair(&client).acquire().await.expect("a lease");
+        let others = [queued(&client, 1, fair).await, queued(&client, 2, fair).await];
+        let queue = client.queue("x").await.expect("an answer");
+        let apps: Vec<Option<&str>> = queue.iter().map(|waiter| waiter.app.as_deref()).collect();
+        assert_eq!(apps, [Some("waiter 1"), Some("waiter 2")], "{queue:?}");
+        assert!(queue[0].since < queue[1].since, "{queue:?}");
+        for waiter in &queue {
+            assert_eq!((waiter.kind, waiter.slots), (Kind::Lock, 1), "{waiter:?}");
+            assert_eq!(waiter.pid, Some(std::process::id()), "{waiter:?}");
+            assert!(waiter.valid_for <= Duration::from_secs(5), "{waiter:?}");
+        }
+        for other in others {
+            other.close().await;
+        }
+        holder.release().await.expect("a release");
+
+        let both = |client: &Client| client.read_write_lock("x", options()).expect("a lock");
+        let holder = both(&client).write().acquire().await.expect("a lease");
+        let others = [
+            queued(&client, 1, |client| both(client).read().clone()).await,
+            queued(&client, 2, |client| both(client).write().clone()).await,
+            queued(&client, 3, |client| both(client).read().clone()).await,
+        ];
+        let kinds: Vec<Kind> = client.queue("x").await.expect("an answer").iter().map(|waiter| waiter.kind).collect();
+        assert_eq!(kinds, [Kind::Read, Kind::Write, Kind::Read]);
+        for other in others {
+            other.close().await;
+        }
+        holder.release().await.expect("a release");
+
+        let permits = client.semaphore("x", 3, options()).expect("a semaphore");
+        let holder = permits.acquire_many(3).await.expect("a lease");
+        let other = queued(&client, 1, |client| {
+            let permits = client.semaphore("x", 3, options()).expect("a semaphore");
+            permits.taking(2).expect("2 of 3")
+        })
+        .await;
+        let queue = client.queue("x").await.expect("an answer");
+        assert_eq!((queue[0].kind, queue[0].slots), (Kind::Semaphore, 2), "{queue:?}");
+        other.close().await;
+        holder.release().await.expect("a release");
+        client.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_nodes_keep_no_queue() {
+    let servers = [Server::start(), Server::start(), Server::start()];
+    let client = Client::new(Config::new(servers.iter().map(Server::url))).expect("a configuration");
+    assert_eq!(client.queue("x").await.expect("an answer"), []);
+    assert!(matches!(client.queue("").await, Err(LockError::Invalid { argument: "name", .. })));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_that_cannot_be_read_is_an_error() {
+    let mut server = Server::start();
+    let client = Client::new(Config::new([server.url()])).expect("a configuration");
+    let _: i64 = server.command(&["LPUSH", "x", "somebody's"]);
+    assert!(matches!(client.queue("x").await, Err(LockError::Conflict { .. })));
+    server.stop();
+    assert!(matches!(client.queue("y").await, Err(LockError::Unavailable { .. })));
+}

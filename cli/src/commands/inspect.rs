@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redlock::{Client, Kind, LockInfo, LockOptions, NodeView};
+use redlock::{Client, Kind, LockInfo, LockOptions, NodeView, Queued};
 use serde_json::{Value, json};
 
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
     duration,
     exit_code::ExitStatusCode,
     failure::Failure,
-    holder,
+    holder, queue,
     table::{Table, visible},
     talk::Talk,
 };
@@ -41,11 +41,13 @@ pub(crate) fn run(options: &InspectOptions, servers: &ConnectOptions, talk: &Tal
     let client = servers.client(talk)?;
     let held = until_free(options, &client);
     let nodes = block(client.inspect_nodes(&options.name))?;
+    // Without the rights, or in an outage, everything else is shown.
+    let queue = block(client.queue(&options.name)).ok();
     // In an outage the nodes say more than the error does.
     if talk.json() {
-        talk.object(&object(&options.name, &held, &nodes))?;
+        talk.object(&object(&options.name, &held, &nodes, queue.as_deref()))?;
     } else {
-        print(&options.name, &held, &nodes, talk)?;
+        print(&options.name, &held, &nodes, queue.as_deref(), talk)?;
     }
     let code = if held?.is_some() { ExitStatusCode::DONE } else { ExitStatusCode::FREE };
     client.close_blocking();
@@ -74,11 +76,12 @@ fn waiting(nodes: &[NodeView]) -> Option<usize> {
     nodes.iter().filter_map(|node| node.waiting).max()
 }
 
-fn object(name: &str, held: &Held, nodes: &[NodeView]) -> Value {
+fn object(name: &str, held: &Held, nodes: &[NodeView], queue: Option<&[Queued]>) -> Value {
     let mut object = holder::json(held.as_ref().ok().and_then(Option::as_ref));
     object.insert("name".to_owned(), json!(name));
     object.insert("held".to_owned(), held.as_ref().map_or(Value::Null, |info| json!(info.is_some())));
     object.insert("waiting".to_owned(), json!(waiting(nodes)));
+    object.insert("queue".to_owned(), queue.map_or(Value::Null, queue::json));
     object.insert("nodes".to_owned(), nodes.iter().map(node_object).collect());
     Value::Object(object)
 }
@@ -96,7 +99,7 @@ fn node_object(node: &NodeView) -> Value {
     })
 }
 
-fn print(name: &str, held: &Held, nodes: &[NodeView], talk: &Talk) -> Result<(), Failure> {
+fn print(name: &str, held: &Held, nodes: &[NodeView], queue: Option<&[Queued]>, talk: &Talk) -> Result<(), Failure> {
     let state = match held {
         Ok(Some(info)) => format!("held by {}", visible(&holder::sentence(info))),
         Ok(None) => "free".to_owned(),
@@ -118,5 +121,12 @@ fn print(name: &str, held: &Held, nodes: &[NodeView], talk: &Talk) -> Result<(),
         };
         table.row(&[node.node.clone(), state, owner, ttl, token, waiting]);
     }
-    table.print(talk)
+    table.print(talk)?;
+    match queue {
+        Some(queue) if !queue.is_empty() => {
+            talk.line("")?;
+            queue::table(queue).print(talk)
+        }
+        _ => Ok(()),
+    }
 }

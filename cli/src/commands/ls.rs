@@ -2,7 +2,9 @@
 
 use std::io::{IsTerminal, stderr};
 
+use futures_util::future::join_all;
 use indicatif::{ProgressBar, ProgressStyle};
+use redlock::{Client, LockError, Queued};
 use serde_json::Value;
 
 use crate::{
@@ -12,6 +14,7 @@ use crate::{
     failure::Failure,
     holder,
     live::snapshot::{Lock, Source},
+    queue,
     table::Table,
     talk::Talk,
 };
@@ -46,7 +49,8 @@ pub(crate) fn run(options: &LsOptions, servers: &ConnectOptions, talk: &Talk) ->
         talk.say("only locks that somebody waits for; --scan finds all");
     }
     locks.sort_by(|one, other| one.name.cmp(&other.name));
-    print(talk, &locks)?;
+    let queues = block(queues(source.client(), &locks))?;
+    print(talk, &locks, &queues)?;
     source.client().close_blocking();
     Ok(ExitStatusCode::DONE)
 }
@@ -69,16 +73,28 @@ fn scan(options: &LsOptions, source: &mut Source, talk: &Talk) -> Result<(), Fai
     Ok(())
 }
 
-fn print(talk: &Talk, locks: &[Lock]) -> Result<(), Failure> {
+/// The waiters of each lock in their order; `None` where nobody waits, or the server does not tell.
+async fn queues(client: &Client, locks: &[Lock]) -> Result<Vec<Option<Vec<Queued>>>, LockError> {
+    let each = locks.iter().map(|lock| async move {
+        let waited_for = lock.waiting > 0;
+        if waited_for { client.queue(&lock.name).await.ok() } else { None }
+    });
+    Ok(join_all(each).await)
+}
+
+fn print(talk: &Talk, locks: &[Lock], queues: &[Option<Vec<Queued>>]) -> Result<(), Failure> {
     let [held_by, time, ttl, token] = holder::COLUMNS;
-    let mut table = Table::new(vec!["NAME", "KIND", held_by, time, ttl, token, "WAITING"]);
-    for lock in locks {
+    let mut table = Table::new(vec!["NAME", "KIND", held_by, time, ttl, token, "WAITING", "NEXT"]);
+    for (lock, queue) in locks.iter().zip(queues) {
         if talk.json() {
-            talk.object(&Value::Object(lock.json()))?;
+            let mut object = lock.json();
+            object.insert("queue".to_owned(), queue.as_deref().map_or(Value::Null, queue::json));
+            talk.object(&Value::Object(object))?;
         } else {
             let kind = lock.info.as_ref().map_or("free", |info| info.kind.as_str()).to_owned();
             let [held_by, time, ttl, token] = holder::columns(lock.info.as_ref());
-            table.row(&[lock.name.clone(), kind, held_by, time, ttl, token, lock.waiting.to_string()]);
+            let (waiting, next) = (lock.waiting.to_string(), queue::next(queue.as_deref().unwrap_or_default()));
+            table.row(&[lock.name.clone(), kind, held_by, time, ttl, token, waiting, next]);
         }
     }
     table.print(talk)

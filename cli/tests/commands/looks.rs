@@ -203,6 +203,28 @@ fn contended_locks_are_listed_with_their_waiters() {
 }
 
 #[test]
+fn waiters_are_shown_in_the_order_of_their_turns() {
+    let server = Server::start();
+    assert_eq!(on(&server, &["acquire", "x", "--ttl", "60"]).code, 0);
+    let queue = || on(&server, &["inspect", "x", "--json"]).object()["queue"].as_array().expect("a queue").clone();
+    assert_eq!(queue().len(), 0);
+    let mut waiters = Vec::new();
+    for app in ["first", "second"] {
+        let mut waiter = command(&["exec", "--fair", "--label", app, "x", "--", "true"]);
+        waiter.env("REDLOCK_URL", server.url()).stdout(Stdio::null()).stderr(Stdio::null());
+        waiters.push(Waiter(waiter.spawn().expect("redlock starts")));
+        until("it has its place", || queue().len() == waiters.len());
+    }
+    let apps: Vec<_> = queue().iter().map(|waiter| waiter["app"].clone()).collect();
+    assert_eq!(apps, ["first", "second"]);
+    let table = on(&server, &["inspect", "x"]).stdout;
+    let turns: Vec<&str> = table.lines().skip_while(|line| !line.starts_with("TURN")).collect();
+    assert!(turns.len() == 3 && turns[1].contains("(first)") && turns[2].contains("(second)"), "{table}");
+    let list = on(&server, &["ls"]).stdout;
+    assert!(list.lines().nth(1).is_some_and(|line| line.contains("(first)") && !line.contains("(second)")), "{list}");
+}
+
+#[test]
 fn a_scan_finds_every_lock_and_nothing_else() {
     let (server, cluster) = (Server::start(), Cluster::start(3, 0));
     let quorum = [Server::start(), Server::start(), Server::start()];

@@ -5,7 +5,7 @@ use std::{slice, sync::Arc, time::Duration};
 
 use crate::{
     config::{NEVER, Settings, Wire, wire_ttl},
-    owner::{OwnerKey, rest_of, wire_owner},
+    owner::{self, OwnerKey, rest_of, wire_owner},
     protocol::{
         names::Names,
         primitive::{Family, Primitive},
@@ -38,6 +38,11 @@ impl<'a> Arguments<'a> {
 
     fn arg(&mut self) -> Option<&'a str> {
         self.args.next().map(String::as_str)
+    }
+
+    /// The keys behind those that were read.
+    pub(crate) fn other_keys(self) -> Vec<&'a str> {
+        self.keys.map(String::as_str).collect()
     }
 
     /// The arguments behind the flag of [`Protocol::flagged`].
@@ -96,6 +101,8 @@ arguments! {
     Rest { lock } (field, replacement, ttl, channel)
     /// `lua/end.lua`; the flag of [`Protocol::flagged`] may follow, and fields.
     End { lock, ended } (owner, channel)
+    /// `lua/survey/queue.lua`; the queues follow.
+    ReadQueue { alive } (most)
     /// `lua/survey/scan.lua`
     ScanKeys {} (cursor, pattern, count)
     /// `lua/survey/forget.lua`
@@ -554,7 +561,26 @@ pub(crate) struct QueueEntry {
     pub(crate) client: String,
 }
 
+/// An entry of a queue, as the scripts write it.
+pub(crate) struct ParsedEntry<'a> {
+    pub(crate) client: &'a str,
+    /// How many slots of a semaphore it wants; `None` for a lock.
+    pub(crate) slots: Option<u32>,
+    pub(crate) field: &'a str,
+}
+
 impl QueueEntry {
+    /// Parses the text of an entry; `None` if it is none.
+    pub(crate) fn parse(text: &str) -> Option<ParsedEntry<'_>> {
+        let (_, rest) = text.split_once('/')?;
+        let (client, rest) = rest.split_once('/')?;
+        // An entry for a semaphore has "count:of/" before the field. A field that has a slash begins with "=".
+        let permit = rest.split_once('/').filter(|_| !owner::is_explicit(rest));
+        let Some((wanted, field)) = permit else { return Some(ParsedEntry { client, slots: None, field: rest }) };
+        let (count, _) = wanted.split_once(':')?;
+        Some(ParsedEntry { client, slots: Some(count.parse().ok()?), field })
+    }
+
     /// The entry as the scripts write it.
     pub(super) fn text(&self) -> String {
         format!("{}/{}/{}", wire_ttl(self.ttl), self.client, self.field)

@@ -114,7 +114,7 @@ scripts! {
 scripts! {
     /// The scripts that look at a whole server, and the one that forgets a lock.
     SurveyScripts in "survey/" with ("", "");
-    listeners, scan, forget,
+    listeners, queue, scan, forget,
 }
 
 /// Defines a function for scripts that both wires share. They are made once, and with a mutant again for each mutant.

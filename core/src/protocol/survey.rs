@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use crate::protocol::{
-    calls::{Forget, Protocol, ScanKeys, joined},
+    calls::{Forget, Protocol, ReadQueue, ScanKeys, joined},
     names::{Names, escaped},
+    reply::Kind,
     script::{ScriptCall, survey_scripts},
 };
 
@@ -14,6 +15,18 @@ impl Protocol {
     pub(crate) fn listeners(server: Option<Arc<str>>, key: Option<&str>, patterns: Vec<String>) -> ScriptCall {
         let keys = key.map(str::to_owned).into_iter().collect();
         ScriptCall { server, ..ScriptCall::new(&survey_scripts().listeners, keys, patterns) }
+    }
+
+    /// Reads the waiters of a lock, `most` of each queue at most. `kinds`: whose queues. Writers and readers have their
+    /// own; all others wait in one.
+    pub(crate) fn queue(names: &Names, kinds: &[Kind], most: u32) -> ScriptCall {
+        let [mut keys, args] = ReadQueue { alive: names.alive(), most: most.to_string() }.lists();
+        keys.extend(kinds.iter().map(|kind| match kind {
+            Kind::Write => names.writers_queue(),
+            Kind::Read => names.readers_queue(),
+            Kind::Lock | Kind::Semaphore | Kind::Rest => names.queue(),
+        }));
+        ScriptCall::new(&survey_scripts().queue, keys, args)
     }
 
     /// Visits about `count` keys from `cursor` on. `server`: of a cluster.

@@ -93,6 +93,7 @@ impl State {
             "semaphore/inspect" => lock.inspect_permits(given),
             "semaphore/attach" => lock.attach_permit(given),
             "survey/listeners" => Ok(lock.redis.listeners(&args)),
+            "survey/queue" => lock.redis.queue(given),
             "survey/scan" => lock.redis.scan(given),
             "survey/forget" => lock.redis.forget(given),
             other => Err(Fault::Script(format!("unknown script {other:?}"))),

@@ -1,8 +1,8 @@
 //! The scripts that look at a whole server.
 
-use super::{super::store::Value, Commands, Fault, missing};
+use super::{super::store::Value, Commands, Fault, missing, number};
 use crate::protocol::{
-    calls::{Arguments, Forget, ScanKeys},
+    calls::{Arguments, Forget, ReadQueue, ScanKeys},
     script::Reply,
 };
 
@@ -15,6 +15,23 @@ impl Commands<'_> {
             [Reply::Text(channel.clone()), Reply::Int(i64::try_from(all.len()).unwrap_or(i64::MAX))]
         });
         Reply::List(each.collect())
+    }
+
+    /// `lua/survey/queue.lua`
+    pub(super) fn queue(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let ReadQueue { alive, most } = ReadQueue::read(&mut given).ok_or_else(missing)?;
+        let (most, now) = (usize::try_from(number(most)?).unwrap_or_default(), self.time());
+        let mut reply = vec![Reply::Text(now.to_string())];
+        for (queue, number) in given.other_keys().into_iter().zip(1..) {
+            for entry in self.zfirst(queue, most)? {
+                let client = entry.split('/').nth(1).unwrap_or_default();
+                let alive_until = self.zscore(alive, client)?.filter(|until| *until > now);
+                let Some((alive_until, ticket)) = alive_until.zip(self.zscore(queue, &entry)?) else { continue };
+                let [ticket, alive_until] = [ticket, alive_until].map(|score| Reply::Text(score.to_string()));
+                reply.extend([Reply::Int(number), ticket, Reply::Text(entry), alive_until]);
+            }
+        }
+        Ok(Reply::List(reply))
     }
 
     /// `lua/survey/scan.lua`, which visits all keys at once here.
