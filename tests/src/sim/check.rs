@@ -60,7 +60,7 @@ pub struct Checks {
     /// Since when no server has the key of a lock.
     pub free: BTreeMap<String, Time>,
     /// The entries of the locks' queues, by queue and entry, numbered in order of arrival.
-    arrivals: BTreeMap<(String, String), u64>,
+    arrivals: BTreeMap<(String, String), Arrival>,
     arrived: u64,
     /// Since when a server has a tenure without a holder.
     orphans: BTreeMap<(usize, String), Time>,
@@ -123,6 +123,15 @@ pub struct Before {
     locks: Vec<(String, Vec<String>, Option<i64>)>,
     /// Whether readers held the first lock.
     read: bool,
+}
+
+/// When an entry of a queue arrived.
+#[derive(Default)]
+struct Arrival {
+    /// Counts all entries, in order.
+    number: u64,
+    /// The server's ticket for it.
+    ticket: i64,
 }
 
 impl Checks {
@@ -215,12 +224,13 @@ impl Checks {
 
     /// Records new entries of a queue.
     fn arrive(&mut self, queue: &str, waiting: Vec<(i64, String)>) {
-        for (_, entry) in waiting {
-            let arrived = &mut self.arrived;
-            self.arrivals.entry((queue.to_owned(), entry)).or_insert_with(|| {
-                *arrived += 1;
-                *arrived
-            });
+        for (ticket, entry) in waiting {
+            let known = self.arrivals.entry((queue.to_owned(), entry)).or_default();
+            // An entry that was removed because its client was gone, and came back, arrives anew.
+            if known.ticket != ticket {
+                self.arrived += 1;
+                *known = Arrival { number: self.arrived, ticket };
+            }
         }
     }
 
@@ -236,7 +246,7 @@ impl Checks {
             let own = |(known, entry): &(String, String)| known == queue && entry.ends_with(&format!("/{begun}"));
             let known = self.arrivals.iter().find(|(key, _)| own(key));
             let (entry_of, own) =
-                (known.map(|((_, entry), _)| entry.clone()), known.map_or(latest, |(_, number)| *number));
+                (known.map(|((_, entry), _)| entry.clone()), known.map_or(latest, |(_, known)| known.number));
             let lives = |entry: &str| {
                 let client = entry.split('/').nth(1).unwrap_or_default();
                 alive.iter().any(|(until, name)| name == client && *until > store.now)
@@ -245,10 +255,10 @@ impl Checks {
             if let Some(entry) = handed {
                 self.violations.push((now, format!("I14 {} was handed to {entry}, which is gone", call.keys[0])));
             }
-            for (_, entry) in &waiting {
-                let lives = lives(entry);
-                let before = self.arrivals.get(&(queue.clone(), entry.clone())).is_some_and(|number| *number < own);
-                if lives && before {
+            for (ticket, entry) in &waiting {
+                let known = self.arrivals.get(&(queue.clone(), entry.clone()));
+                let before = known.is_some_and(|known| known.ticket == *ticket && known.number < own);
+                if lives(entry) && before {
                     let lock = &call.keys[0];
                     self.violations.push((now, format!("I14 {begun} got {lock} ahead of {entry}")));
                 }
@@ -290,11 +300,12 @@ impl Checks {
             Some(writer) if !read => {
                 let own =
                     |(known, entry): &(String, String)| known == writing && entry.ends_with(&format!("/{writer}"));
-                let own = self.arrivals.iter().find(|(key, _)| own(key)).map_or(latest, |(_, number)| *number);
-                let earlier = |entry: &&String| {
-                    self.arrivals.get(&(writing.clone(), (*entry).clone())).is_some_and(|number| *number < own)
+                let own = self.arrivals.iter().find(|(key, _)| own(key)).map_or(latest, |(_, known)| known.number);
+                let earlier = |(ticket, entry): &&(i64, String)| {
+                    let known = self.arrivals.get(&(writing.clone(), entry.clone()));
+                    lives(entry) && known.is_some_and(|known| known.ticket == *ticket && known.number < own)
                 };
-                if let Some(other) = writers.iter().find(earlier) {
+                if let Some((_, other)) = tickets.0.iter().find(earlier) {
                     self.violations.push((now, format!("I14 {writer} writes {lock} ahead of {other}")));
                 }
             }

@@ -290,13 +290,17 @@ impl Shared {
         }
         match self.request(conn, Ask::ScriptAfter(connection.number, call.clone()), limit).await? {
             Answer::Script(result, ordered) => {
-                if !ordered {
+                // As the real node does: a reply of 0 says that the call found nothing yet.
+                if !ordered && result == Ok(Reply::Int(0)) {
                     let shared = self.clone();
                     Self::spawn(&mut locked(&self.state), async move {
                         for pause in [Duration::from_millis(50), Duration::from_secs(1)] {
                             sleep(pause).await;
-                            // Retries. A key that is left after that expires by its ttl.
-                            let _ = shared.script(conn, call.clone(), Duration::from_secs(2)).await;
+                            // A key that is left after that expires by its ttl.
+                            let again = shared.script(conn, call.clone(), Duration::from_secs(2)).await;
+                            if again.is_ok_and(|reply| reply != Reply::Int(0)) {
+                                return;
+                            }
                         }
                     });
                 }
