@@ -191,6 +191,30 @@ async fn a_writer_that_is_gone_or_gives_up_lets_readers_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn changes_of_one_tenure_take_turns() {
+    for nodes in [1, 3] {
+        let servers: Vec<Server> = (0..nodes).map(|_| Server::start()).collect();
+        let urls: Vec<String> = servers.iter().map(Server::url).collect();
+        let (one, two) = (client_of(&urls), client_of(&urls));
+        for _ in 0..50 {
+            let lease = reader(&one).await;
+            let (first, second) = tokio::join!(lease.try_upgrade(), lease.try_upgrade());
+            assert!(first.unwrap() && second.unwrap(), "{nodes} nodes: it is alone");
+            // An upgrade that undid itself would have made it a reader on the servers.
+            assert!(lock(&two).read().try_acquire().await.unwrap().is_none(), "{nodes} nodes: it writes");
+            let (down, up) = tokio::join!(lease.downgrade(), lease.try_upgrade());
+            down.unwrap();
+            let read = lock(&two).read().try_acquire().await.unwrap();
+            assert_eq!(read.is_none(), up.unwrap() && !lease.reads(), "{nodes} nodes: both agree on what it is");
+            if let Some(read) = read {
+                released(read).await;
+            }
+            released(lease).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_writer_becomes_a_reader_and_a_lone_reader_a_writer() {
     for nodes in [1, 3] {
         let servers: Vec<Server> = (0..nodes).map(|_| Server::start()).collect();

@@ -31,6 +31,9 @@ pub(super) struct Mode {
     /// The time of the last upgrade.
     upgraded: Option<Stamp>,
     on_the_way: Option<OnTheWay>,
+    /// Held during a change. Leases of one tenure may change it at the same time: the end of one change, such as an
+    /// upgrade that undoes itself, must not fall into another.
+    turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Tenure {
@@ -50,7 +53,13 @@ impl Tenure {
     /// False while a tenure that was acquired as a reader is a writer. Late replies to its acquire then say nothing
     /// about it.
     pub(super) fn has_acquired_mode(&self) -> bool {
-        !self.terms.primitive.reads() || self.primitive().reads()
+        !self.terms.subject.primitive.reads() || self.primitive().reads()
+    }
+
+    /// Waits until no other change of it is under way. Each of those ends within the time limit of its requests.
+    async fn turn_to_change(&self) -> tokio::sync::OwnedMutexGuard<()> {
+        let turn = self.mode.lock().turn.clone();
+        turn.lock_owned().await
     }
 
     /// The nodes that may have it.
@@ -60,6 +69,7 @@ impl Tenure {
 
     /// Downgrades a writer to a reader.
     pub(crate) async fn downgrade(self: Arc<Self>) -> Result<(), ExtendError> {
+        let _turn = self.turn_to_change().await;
         if !self.reads.swap(true, SeqCst) {
             // Readers use the token above the last writer's, which no writer draws.
             self.token.fetch_add(1, SeqCst);
@@ -148,6 +158,7 @@ impl Tenure {
 
     /// Upgrades a reader to a writer if no other owner reads. Returns whether it is a writer now.
     pub(crate) async fn upgrade(self: Arc<Self>) -> Result<bool, ExtendError> {
+        let _turn = self.turn_to_change().await;
         if !self.primitive().reads() {
             return Ok(true);
         }
