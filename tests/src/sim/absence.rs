@@ -311,9 +311,12 @@ impl Actor {
             }
             Some(Err(error)) => {
                 note(self.host, error.code(), || format!("attaching {name}: {error}"));
-                // A client's wall clock that is set forward ends its leases, even during an attach.
-                let ended =
-                    matches!(error, LockError::Lost { reason: LostReason::Expired, .. }) && self.clock_was_set();
+                // A client's wall clock that is set forward ends its leases, even during an attach. So does an attach
+                // that takes longer than the rest of the lease: the client counts that from its request.
+                let expired = matches!(error, LockError::Lost { reason: LostReason::Expired, .. });
+                let left = world::with(|world| world.checks.left(host::here(), number));
+                let too_slow = left.is_some_and(|left| left <= elapsed);
+                let ended = expired && (self.clock_was_set() || too_slow);
                 if let (LockError::Lost { .. }, Some(attempt), false) = (&error, attempt, ended) {
                     world::with(|world| {
                         let (tried, dead) = ((number, attempt), world.dead.clone());

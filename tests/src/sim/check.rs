@@ -479,14 +479,15 @@ impl Checks {
     }
 
     /// I13: checks a lease that a user attached from a text. If an acquire arrives a second time after its tenure has
-    /// ended, it draws a token that the text does not contain.
+    /// ended, it draws a token that the text does not contain. Without the right to `CLIENT KILL` a slow request for a
+    /// place may arrive after the text was attached, and get the lock again under the text's field.
     pub fn attached(&mut self, now: Time, plan: &Plan, number: usize, token: u64, held: bool) {
         let text = &mut self.texts[number];
         let (lock, had, twice) = (text.lock.clone(), text.token, std::mem::replace(&mut text.taken, true));
         if token != had {
             self.violated(now, format!("I13 attaching {lock} changed its token from {had} to {token}"));
         }
-        let exclusive = plan.exclusive() && !self.is_repeated(number);
+        let exclusive = plan.exclusive() && plan.allows_kill && !self.is_repeated(number);
         if twice && exclusive {
             self.violated(now, format!("I13 {lock} with token {token} was attached twice from one text"));
         }
@@ -494,6 +495,11 @@ impl Checks {
         if held && largest > token && exclusive && self.tokens_promised {
             self.violated(now, format!("I13 {lock} with token {token} was attached after {largest} was drawn"));
         }
+    }
+
+    /// How much is left of the lease of a text.
+    pub fn left(&self, now: Time, number: usize) -> Duration {
+        Duration::from_nanos(self.texts[number].until.saturating_sub(now))
     }
 
     fn is_repeated(&self, number: usize) -> bool {
