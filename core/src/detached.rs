@@ -21,6 +21,7 @@ use crate::{
         names::Names,
         primitive::{Family, Primitive},
         reply::{self, Attached, Slot, TOKENS},
+        subject::Subject,
     },
     quorum::{Count, Grant, Presence, clean_up, insist},
     release::begin_release,
@@ -222,12 +223,12 @@ async fn attach(Attach { session, names, detached, owner }: Attach) -> Result<Le
     let _guard = session.wait_for_previous_attach(&detached.field).await?;
     let ((ttl, renewed), min_hold) = (detached.kind.lease(), detached.min_hold());
     let quorum = session.quorum.clone();
+    let subject = Subject::new(detached.primitive, names);
     let mut take_over = TakeOver {
         sent: quorum.nodes.iter().map(|_| SentOn::default()).collect(),
         new: if mutant!(AttachKeepsName) { detached.field.clone() } else { session.fields.draw(&key) },
         old: detached.field,
-        primitive: detached.primitive,
-        names: names.clone(),
+        subject: subject.clone(),
         slots: detached.slots.clone(),
         session: session.clone(),
         done: false,
@@ -236,10 +237,9 @@ async fn attach(Attach { session, names, detached, owner }: Attach) -> Result<Le
     let presences = take_over.run(if renewed { ttl } else { Duration::ZERO }, ttl, since).await?;
     let claim = Claim::new(renewed.then_some(ttl));
     let terms = Terms {
-        names,
+        subject,
         owner: key,
         field: take_over.new.clone(),
-        primitive: detached.primitive,
         slots: detached.slots,
         ttl,
         fixed: !renewed,
@@ -273,8 +273,7 @@ async fn attach(Attach { session, names, detached, owner }: Attach) -> Result<Le
 /// that were sent. Then the text works again.
 struct TakeOver {
     session: Arc<Session>,
-    primitive: Primitive,
-    names: Arc<Names>,
+    subject: Subject,
     slots: Vec<Slot>,
     old: String,
     new: String,
@@ -289,7 +288,7 @@ impl TakeOver {
     }
 
     fn label<'a>(&'a self, field: &'a str) -> Label<'a> {
-        Label { primitive: self.primitive, names: &self.names, field, slots: &self.slots }
+        Label { primitive: self.subject.primitive, names: &self.subject.names, field, slots: &self.slots }
     }
 
     /// The nodes to which the request was sent, in the form that `Quorum::clean_up` takes.
@@ -342,10 +341,10 @@ impl TakeOver {
             self.done = true;
             let call = quorum.protocol.release(self.label(&self.new), true);
             drop(quorum.clean_up(self.sent_to(|node| !matches!(presences[node], Presence::Absent)), &call));
-            return Err(LockError::Lost { name: self.names.name().to_owned(), reason: LostReason::Taken });
+            return Err(LockError::Lost { name: self.subject.name().to_owned(), reason: LostReason::Taken });
         }
         if wrong > quorum.spare() {
-            return Err(LockError::Conflict { key: self.names.lock.clone() });
+            return Err(LockError::Conflict { key: self.subject.names.lock.clone() });
         }
         Err(quorum.unavailable(causes))
     }

@@ -133,7 +133,7 @@ impl Lease {
 
     /// The lock's name, without the client's prefix.
     pub fn name(&self) -> &str {
-        self.terms.names.name()
+        self.terms.subject.names.name()
     }
 
     /// Whether it is a reader's now: downgrade and upgrade change that.
@@ -294,7 +294,7 @@ impl Lease {
             return Err(LockError::forked(self.name()));
         };
         session.settings.check_ttl("ttl", ttl)?;
-        let (tenure, session, name) = (tenure.clone(), session.clone(), self.terms.names.name().to_owned());
+        let (tenure, session, name) = (tenure.clone(), session.clone(), self.terms.subject.names.name().to_owned());
         Ok(async move {
             let result = extend(&session, &tenure, driver, ttl, &name).await;
             session.watchdog.reconsider(&tenure);
@@ -429,7 +429,7 @@ pub(crate) fn extend_error(session: &Session, tenure: &Tenure, name: &str, failu
     match failure {
         ExtendError::Ended(fate) => fate.error(name),
         ExtendError::Unanswered(errors) if errors.iter().all(|(_, e)| e.kind == NodeErrorKind::WrongType) => {
-            LockError::Conflict { key: tenure.terms.names.lock.clone() }
+            LockError::Conflict { key: tenure.terms.subject.names.lock.clone() }
         }
         ExtendError::Unanswered(errors) => session
             .quorum
@@ -452,7 +452,7 @@ impl Drop for Lease {
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lease")
-            .field("name", &self.terms.names.name())
+            .field("name", &self.terms.subject.names.name())
             .field("token", &self.token())
             .finish_non_exhaustive()
     }

@@ -21,6 +21,7 @@ use crate::{
     protocol::{
         names::Names,
         primitive::{Family, Primitive},
+        subject::Subject,
     },
     release::{ReleaseStart, begin_release},
     session::{ClientInner, Session, run_to_completion},
@@ -46,8 +47,7 @@ use crate::{
 #[derive(Clone)]
 pub struct Lock {
     client: Arc<ClientInner>,
-    primitive: Primitive,
-    names: Arc<Names>,
+    subject: Subject,
     options: Arc<LockOptions>,
     /// Alive as long as this lock object is. Tenures that it acquired are renewed for that long.
     handle: Arc<()>,
@@ -58,23 +58,18 @@ impl Lock {
         let key = client.settings.check_lock(name, &options)?;
         let names = Arc::new(Names::new(key, &client.settings));
         let primitive = if options.fair { Primitive::Fair } else { Primitive::Lock };
-        Ok(Self { client, primitive, names, options: Arc::new(options), handle: Arc::new(()) })
+        let subject = Subject::new(primitive, names);
+        Ok(Self { client, subject, options: Arc::new(options), handle: Arc::new(()) })
     }
 
     /// A lock on another primitive. Its tenures are renewed for as long as `handle` is alive.
-    pub(crate) fn of(
-        client: Arc<ClientInner>,
-        primitive: Primitive,
-        names: Arc<Names>,
-        options: Arc<LockOptions>,
-        handle: Arc<()>,
-    ) -> Self {
-        Self { client, primitive, names, options, handle }
+    pub(crate) fn of(client: Arc<ClientInner>, subject: Subject, options: Arc<LockOptions>, handle: Arc<()>) -> Self {
+        Self { client, subject, options, handle }
     }
 
     /// The name, without the client's prefix.
     pub fn name(&self) -> &str {
-        self.names.name()
+        self.subject.names.name()
     }
 
     /// The options that the lock was made with.
@@ -222,7 +217,7 @@ impl Lock {
     fn claimant(&self, mut request: Request) -> Result<Claimant, LockError> {
         if let Owner::Explicit(name) = &request.owner {
             check_owner(name)?;
-            match self.primitive.family() {
+            match self.subject.primitive.family() {
                 Family::Lock if self.options.min_hold.is_some() => return Err(min_hold_refused_with_owner()),
                 Family::Lock => {}
                 Family::ReadWrite => return Err(owner_refused_for_read_write()),
@@ -231,8 +226,8 @@ impl Lock {
         }
         request.owner = self.owner(&request.owner);
         let session = self.client.session()?;
-        let (names, options, handle) = (self.names.clone(), self.options.clone(), self.handle.clone());
-        Ok(Claimant { session, primitive: self.primitive, names, options, handle, key: request.owner.key(), request })
+        let (subject, options, handle) = (self.subject.clone(), self.options.clone(), self.handle.clone());
+        Ok(Claimant { session, subject, options, handle, key: request.owner.key(), request })
     }
 
     /// Releases the owner's newest lease. With [`Owner::Fresh`] that is the newest lease of this lock object. An
@@ -318,7 +313,7 @@ impl Lock {
     fn lost_error(&self, owner: &Owner) -> LockError {
         let newest = self.client.session().ok().and_then(|session| self.newest(&session, &self.owner(owner)));
         let fate = newest.map_or(Fate::Held, |tenure| tenure.current_fate());
-        LockError::Lost { name: self.names.name().to_owned(), reason: fate.lost_reason() }
+        LockError::Lost { name: self.subject.names.name().to_owned(), reason: fate.lost_reason() }
     }
 
     fn owner(&self, owner: &Owner) -> Owner {
@@ -334,7 +329,7 @@ impl Lock {
     ) -> Result<Ending<impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + use<>>, LockError> {
         let session = self.client.session()?;
         let unheld =
-            |detail: &str| LockError::NotHeld { name: self.names.name().to_owned(), detail: detail.to_owned() };
+            |detail: &str| LockError::NotHeld { name: self.subject.names.name().to_owned(), detail: detail.to_owned() };
         let owner = self.owner(owner);
         if let Some(tenure) = self.newest(&session, &owner)
             && let Some(claim) = tenure.newest_claim()
@@ -344,7 +339,7 @@ impl Lock {
         let Owner::Explicit(name) = owner else {
             return Err(unheld("released by an owner that does not hold it"));
         };
-        let (names, nobody) = (self.names.clone(), unheld("its owner holds it nowhere"));
+        let (names, nobody) = (self.subject.names.clone(), unheld("its owner holds it nowhere"));
         Ok(Ending::Everywhere(async move {
             let ended = holders::end(&session, &names, Some(&name)).await?;
             if ended { Ok(ReleaseOutcome::Released) } else { Err(nobody) }
@@ -354,10 +349,12 @@ impl Lock {
     fn newest(&self, session: &Session, owner: &Owner) -> Option<Arc<Tenure>> {
         let handle = Arc::downgrade(&self.handle);
         match owner {
-            Owner::Fresh => session.registry.newest(self.names.local(), |tenure| tenure.acquired_through(&handle)),
+            Owner::Fresh => {
+                session.registry.newest(self.subject.names.local(), |tenure| tenure.acquired_through(&handle))
+            }
             known => {
                 let key = known.key();
-                session.registry.newest(self.names.local(), |tenure| tenure.terms.owner == key)
+                session.registry.newest(self.subject.names.local(), |tenure| tenure.terms.owner == key)
             }
         }
     }
@@ -376,7 +373,7 @@ impl Lock {
 
     /// Whether anybody holds the lock, by the replies of a quorum. Fails as [`inspect`](Lock::inspect) does.
     pub fn locked(&self) -> impl Future<Output = Result<bool, LockError>> + Send + use<> {
-        let (session, names) = (self.client.session(), self.names.clone());
+        let (session, names) = (self.client.session(), self.subject.names.clone());
         async move {
             let session = session?;
             run_to_completion(async move { holders::is_held(&session, &names).await }).await
@@ -386,7 +383,7 @@ impl Lock {
     /// How many slots of its semaphore are free. Fails with `invalid` for a lock.
     #[doc(hidden)]
     pub fn available(&self) -> impl Future<Output = Result<u32, LockError>> + Send + use<> {
-        let (session, names, primitive) = (self.client.session(), self.names.clone(), self.primitive);
+        let (session, names, primitive) = (self.client.session(), self.subject.names.clone(), self.subject.primitive);
         async move {
             let Primitive::Permits { of, .. } = primitive else {
                 return Err(LockError::invalid("lock", "is no semaphore"));
@@ -415,7 +412,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     pub fn inspect(&self) -> impl Future<Output = Result<Option<LockInfo>, LockError>> + Send + use<> {
-        let (session, names) = (self.client.session(), self.names.clone());
+        let (session, names) = (self.client.session(), self.subject.names.clone());
         async move {
             let session = session?;
             run_to_completion(async move { holders::inspect(&session, &names).await }).await

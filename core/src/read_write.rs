@@ -12,6 +12,7 @@ use crate::{
     protocol::{
         names::Names,
         primitive::{Family, Primitive},
+        subject::Subject,
     },
     session::{ClientInner, run_to_completion},
 };
@@ -48,7 +49,10 @@ impl ReadWriteLock {
             &client.settings,
         ));
         let options = Arc::new(options);
-        let half = |primitive| Lock::of(client.clone(), primitive, names.clone(), options.clone(), Arc::new(()));
+        let half = |primitive| {
+            let subject = Subject::new(primitive, names.clone());
+            Lock::of(client.clone(), subject, options.clone(), Arc::new(()))
+        };
         Ok(Self { read: half(Primitive::Read), write: half(Primitive::Write) })
     }
 
@@ -156,7 +160,7 @@ impl Lease {
         &self,
         call: &'static str,
     ) -> Result<(Arc<crate::session::Session>, Arc<crate::tenure::Tenure>, String), LockError> {
-        if !self.terms.primitive.is_read_write() {
+        if !self.terms.subject.primitive.is_read_write() {
             return Err(LockError::invalid("lease", format!("is not of a read/write lock: {call} is for those")));
         }
         self.check()?;

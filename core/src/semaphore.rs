@@ -14,6 +14,7 @@ use crate::{
         names::Names,
         primitive::{Family, Primitive},
         reply::Permitted,
+        subject::Subject,
     },
     session::{ClientInner, run_to_completion},
 };
@@ -114,8 +115,8 @@ impl Semaphore {
     #[doc(hidden)]
     pub fn taking(&self, n: u32) -> Result<Lock, LockError> {
         check_slots(n, self.permits)?;
-        let (names, options, handle) = (self.names.clone(), self.options.clone(), self.handle.clone());
-        Ok(Lock::of(self.client.clone(), Primitive::Permits { count: n, of: self.permits }, names, options, handle))
+        let subject = Subject::new(Primitive::Permits { count: n, of: self.permits }, self.names.clone());
+        Ok(Lock::of(self.client.clone(), subject, self.options.clone(), self.handle.clone()))
     }
 
     /// The number of free slots, as the server reports it now: on a quorum, of slots that no permit has on so many nodes. Others

@@ -86,11 +86,11 @@ impl Acquisition {
     }
 
     pub(crate) fn new(claimant: Claimant) -> Self {
-        let Claimant { session, primitive, names, request, .. } = &claimant;
+        let Claimant { session, subject, request, .. } = &claimant;
         let (registry, quorum) = (session.registry.clone(), session.quorum.clone());
         Self {
             pending: Some(session.quorum.pending_work()),
-            waiter: Waiter::new(registry, quorum, *primitive, names.clone(), request.wait),
+            waiter: Waiter::new(registry, quorum, subject.clone(), request.wait),
             claimant,
             provisioned: 0,
             answered: false,
@@ -145,7 +145,7 @@ impl Acquisition {
                         // The caller may stop polling in the middle; that must not keep the lock.
                         lease.mark_uncollected();
                     }
-                    Box::pin(extend(self.session(), &tenure, driver, ttl, self.claimant.names.name())).await?;
+                    Box::pin(extend(self.session(), &tenure, driver, ttl, self.claimant.subject.names.name())).await?;
                 }
                 self.end_waiting();
                 Ok(Tried::Lease(lease))
@@ -153,14 +153,14 @@ impl Acquisition {
             Next::Wait(_) if self.waiter.is_try() => Err(self.timed_out()),
             Next::Wait(pause) => Ok(Tried::Wait(pause)),
             Next::Try => {
-                let ttl = match self.session().known_ttl(&self.claimant.names, self.claimant.options.ttl) {
+                let ttl = match self.session().known_ttl(&self.claimant.subject.names, self.claimant.options.ttl) {
                     Some(ttl) if self.clean_up.is_none() => ttl,
                     // The nodes must report the ttl, or undo the previous ballot, first. Only the background waits for
                     // that. `Pause::No` moves the acquire there at once, and its next try waits.
                     _ if polled != Polled::InBackground => return Ok(Tried::Wait(Pause::No)),
                     _ => {
                         Box::pin(self.until_cleaned_up()).await?;
-                        Box::pin(self.session().ttl(&self.claimant.names, self.claimant.options.ttl)).await
+                        Box::pin(self.session().ttl(&self.claimant.subject.names, self.claimant.options.ttl)).await
                     }
                 };
                 self.attempt(ttl, driver, polled).await
@@ -244,8 +244,8 @@ impl Acquisition {
     /// nodes tell it in time.
     pub(super) async fn fail(self: Box<Self>, mut error: LockError) -> LockError {
         let is_try = self.waiter.is_try();
-        let Claimant { session, names, .. } = &self.claimant;
-        let (session, names) = (session.clone(), names.clone());
+        let Claimant { session, subject, .. } = &self.claimant;
+        let (session, names) = (session.clone(), subject.names.clone());
         // Leaves the queues first: nobody waits behind an acquire that has failed.
         drop(self);
         if let LockError::Timeout { holder, .. } = &mut error
@@ -262,6 +262,6 @@ impl Acquisition {
 
     /// The lock's key in the registry.
     pub(super) fn key(&self) -> &str {
-        self.claimant.names.local()
+        self.claimant.subject.names.local()
     }
 }

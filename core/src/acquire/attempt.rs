@@ -49,22 +49,22 @@ impl Acquisition {
     /// Runs one ballot.
     async fn run_ballot(&mut self, ttl: Duration, driver: Driver, polled: Polled) -> Result<Tried, LockError> {
         self.waiter.begin_try();
-        let (quorum, names) = (&self.session().quorum, &self.claimant.names);
+        let (quorum, subject) = (&self.session().quorum, &self.claimant.subject);
         let mut ballot = match &self.claimant.options.value {
-            Some(value) => Ballot::of_chosen_value(quorum, names, value.clone(), ttl),
-            None => Ballot::new(quorum, names, self.session().fields.draw(&self.claimant.key), ttl),
+            Some(value) => Ballot::of_chosen_value(quorum, subject, value.clone(), ttl),
+            None => Ballot::new(quorum, subject, self.session().fields.draw(&self.claimant.key), ttl),
         }
         .contended(self.waiter.is_contended());
-        if let Primitive::Permits { of, .. } = self.claimant.primitive {
-            ballot = ballot.of_permit(self.claimant.primitive, of);
+        if let Primitive::Permits { of, .. } = subject.primitive {
+            ballot = ballot.of_permit(of);
         }
-        if self.claimant.primitive.is_read_write() {
-            let keeps_readers_out = !self.claimant.primitive.reads() && !self.waiter.is_try();
+        if subject.primitive.is_read_write() {
+            let keeps_readers_out = !subject.primitive.reads() && !self.waiter.is_try();
             let keeps_readers_out_for = if keeps_readers_out { PLACE_TTL } else { Duration::ZERO };
             let client = self.session().fields.client();
-            ballot = ballot.of_read_write(self.claimant.primitive, client, keeps_readers_out_for);
+            ballot = ballot.of_read_write(client, keeps_readers_out_for);
             if keeps_readers_out && self.intent.is_none() {
-                self.intent = Some(Intent::new(quorum, names, client, ttl));
+                self.intent = Some(Intent::new(quorum, &subject.names, client, ttl));
             }
         }
         let supervised = matches!(polled, Polled::Here(_)).then(|| self.supervise(ballot.ttl(), ballot.undo_later()));
@@ -92,8 +92,8 @@ impl Acquisition {
         let mut place = self.place.take().unwrap_or_else(|| {
             let (field, client) = (session.fields.draw(&self.claimant.key), session.fields.client().to_owned());
             let entry = QueueEntry { field, ttl, client };
-            let Claimant { primitive, names, key, .. } = &self.claimant;
-            Place::new(&session.quorum, *primitive, names, entry, key.clone())
+            let Claimant { subject, key, .. } = &self.claimant;
+            Place::new(&session.quorum, subject, entry, key.clone())
         });
         let place_ttl = if self.waiter.is_try() { Duration::ZERO } else { PLACE_TTL };
         let supervised =
@@ -130,9 +130,9 @@ impl Acquisition {
                 self.answered = true;
                 Err(self.timed_out())
             }
-            Ok(QueueReply::Conflict) => Err(LockError::Conflict { key: self.claimant.names.lock.clone() }),
+            Ok(QueueReply::Conflict) => Err(LockError::Conflict { key: self.claimant.subject.names.lock.clone() }),
             Err(error) if error.kind == NodeErrorKind::WrongType => {
-                Err(LockError::Conflict { key: self.claimant.names.lock.clone() })
+                Err(LockError::Conflict { key: self.claimant.subject.names.lock.clone() })
             }
             Err(error) => {
                 let permanent = error.is_permanent();
@@ -146,7 +146,7 @@ impl Acquisition {
     /// keep others from the lock.
     fn supervise(&self, ttl: Duration, undo: impl FnOnce() + Send + 'static) -> Supervised {
         let (registry, names, queued) =
-            (self.session().registry.clone(), self.claimant.names.clone(), self.waiter.queued());
+            (self.session().registry.clone(), self.claimant.subject.names.clone(), self.waiter.queued());
         let last_reply = self.session().settings.reply_timeout(ttl);
         self.session().watchdog.supervise(last_reply, move || {
             undo();
@@ -170,7 +170,7 @@ impl Acquisition {
         }
         match verdict {
             Verdict::Held(grant) => self.granted(grant, ballot.field().to_owned(), ballot.ttl()),
-            Verdict::Conflict => Err(LockError::Conflict { key: self.claimant.names.lock.clone() }),
+            Verdict::Conflict => Err(LockError::Conflict { key: self.claimant.subject.names.lock.clone() }),
             Verdict::Provisioned { causes } => {
                 self.provisioned += 1;
                 if self.provisioned > MOST_PROVISIONED {
@@ -188,7 +188,7 @@ impl Acquisition {
                 if split {
                     // This acquire tries again, and nobody else needs to. If it wants several slots, it may be denied
                     // then while fewer are free, for which others wait.
-                    ballot.undo(self.claimant.primitive.size() > 1);
+                    ballot.undo(self.claimant.subject.primitive.size() > 1);
                     return Ok(Tried::Wait(Pause::Split));
                 }
                 Ok(Tried::Wait(Pause::Busy(free_in)))
@@ -206,10 +206,9 @@ impl Acquisition {
         self.answered = true;
         let claim = self.claimant.claim_for(ttl);
         let terms = Terms {
-            names: self.claimant.names.clone(),
+            subject: self.claimant.subject.clone(),
             owner: self.claimant.key.clone(),
             field,
-            primitive: self.claimant.primitive,
             slots: std::mem::take(&mut grant.slots),
             ttl,
             fixed: self.claimant.options.ttl.is_fixed(),
@@ -228,7 +227,7 @@ impl Acquisition {
             return Ok(Tried::Wait(Pause::NotFirst));
         }
         let session = &self.claimant.session;
-        let registered = if self.claimant.primitive.family() == Family::Semaphore {
+        let registered = if self.claimant.subject.primitive.family() == Family::Semaphore {
             session.register(&tenure);
             true
         } else {

@@ -7,7 +7,7 @@ use crate::{
     config::{LockOptions, NEVER, Ttl},
     lease::Lease,
     owner::{Owner, OwnerKey},
-    protocol::{names::Names, primitive::Primitive},
+    protocol::subject::Subject,
     session::Session,
     tenure::{Claim, Fate, Tenure},
     wait::registry::Local,
@@ -29,8 +29,7 @@ pub struct Request {
 /// An owner that wants a lock, and everything that the acquire needs.
 pub(crate) struct Claimant {
     pub(crate) session: Arc<Session>,
-    pub(crate) primitive: Primitive,
-    pub(crate) names: Arc<Names>,
+    pub(crate) subject: Subject,
     pub(crate) options: Arc<LockOptions>,
     /// Alive as long as the lock object, or this acquire, is.
     pub(crate) handle: Arc<()>,
@@ -49,12 +48,12 @@ pub(crate) struct Nested {
 
 impl Claimant {
     pub(crate) fn name(&self) -> String {
-        self.names.name().to_owned()
+        self.subject.names.name().to_owned()
     }
 
     /// Nests, if the owner holds the lock and the lock is re-entrant.
     pub(crate) fn nested(&self) -> Option<Nested> {
-        match self.session.registry.lookup(self.names.local(), &self.key) {
+        match self.session.registry.lookup(self.subject.names.local(), &self.key) {
             Local::Own(tenure) if self.options.reentrant && self.is_included(&tenure) => self.nest(&tenure).ok(),
             _ => None,
         }
@@ -62,7 +61,7 @@ impl Claimant {
 
     /// Whether a tenure of the same owner includes what is wanted: a writer may read.
     pub(crate) fn is_included(&self, tenure: &Tenure) -> bool {
-        tenure.primitive().includes(self.primitive)
+        tenure.primitive().includes(self.subject.primitive)
     }
 
     /// Nests in a tenure of its owner. Fails with the tenure's fate if it has ended, perhaps just now in another
@@ -82,9 +81,9 @@ impl Claimant {
         Ok(Nested { lease: Lease::new(&self.session, tenure.clone(), claim), tenure: tenure.clone(), extend })
     }
 
-    /// Whether a server keeps the queue. Only a single node does: the queues of several would differ.
+    /// Whether a server keeps the queue.
     pub(crate) fn has_queue(&self) -> bool {
-        self.primitive.has_queue() && self.session.quorum.nodes.len() == 1
+        self.subject.has_queue(self.session.quorum.nodes.len())
     }
 
     /// A claim to a lease of `ttl`.

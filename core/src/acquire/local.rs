@@ -17,7 +17,7 @@ impl Acquisition {
         if self.session().is_closed() {
             return Err(LockError::Closed);
         }
-        let primitive = self.claimant.primitive;
+        let primitive = self.claimant.subject.primitive;
         let next = match self.session().registry.lookup(self.key(), &self.claimant.key) {
             // An owner may have several permits, and whoever knows a permit may release it: the nodes decide. Several
             // nodes keep no queue. There, waiters of this client that were denied come first.

@@ -11,4 +11,5 @@ pub mod script;
 mod semaphore;
 #[doc(hidden)]
 pub mod sharding;
+pub(crate) mod subject;
 pub(crate) mod survey;

@@ -28,10 +28,9 @@ use crate::{
     process::driver::Driver,
     protocol::{
         calls::{Label, MarkerOrigin, Taker},
-        names::Names,
-        primitive::Primitive,
         reply::{self, Granted, Slot, Vote},
         script::ScriptCall,
+        subject::Subject,
     },
     server::{ConnectionId, NodeError, NodeErrorKind, SentOn},
 };
@@ -106,15 +105,14 @@ pub(crate) struct Ballot {
 /// The request of a ballot, and the connections that carried it.
 struct BallotRequest {
     quorum: Arc<Quorum>,
-    primitive: Primitive,
-    names: Arc<Names>,
+    subject: Subject,
     field: String,
     sent: Vec<SentOn>,
 }
 
 impl BallotRequest {
     fn label(&self) -> Label<'_> {
-        Label { primitive: self.primitive, names: &self.names, field: &self.field, slots: &[] }
+        Label { primitive: self.subject.primitive, names: &self.subject.names, field: &self.field, slots: &[] }
     }
 }
 
@@ -198,11 +196,10 @@ impl Tally {
 }
 
 impl Ballot {
-    pub(crate) fn new(quorum: &Arc<Quorum>, names: &Arc<Names>, field: String, ttl: Duration) -> Self {
+    pub(crate) fn new(quorum: &Arc<Quorum>, subject: &Subject, field: String, ttl: Duration) -> Self {
         let request = BallotRequest {
             quorum: quorum.clone(),
-            primitive: Primitive::Lock,
-            names: names.clone(),
+            subject: subject.clone(),
             field,
             sent: quorum.nodes.iter().map(|_| SentOn::default()).collect(),
         };
@@ -221,10 +218,7 @@ impl Ballot {
 
     /// Makes this a ballot for a read/write lock. `keeps_readers_out_for`: the time for which the nodes keep new
     /// readers out after this request if it is denied.
-    pub(crate) fn of_read_write(mut self, primitive: Primitive, client: &str, keeps_readers_out_for: Duration) -> Self {
-        if let Some(request) = Arc::get_mut(&mut self.request) {
-            request.primitive = primitive;
-        }
+    pub(crate) fn of_read_write(mut self, client: &str, keeps_readers_out_for: Duration) -> Self {
         self.read_write = Some((client.to_owned(), keeps_readers_out_for));
         // All nodes get the request at once: each must keep new readers out, and readers do not split votes.
         self.contended = false;
@@ -232,18 +226,15 @@ impl Ballot {
     }
 
     /// Makes this a ballot for a permit of a semaphore with `of` slots.
-    pub(crate) fn of_permit(mut self, primitive: Primitive, of: u32) -> Self {
-        if let Some(request) = Arc::get_mut(&mut self.request) {
-            request.primitive = primitive;
-        }
+    pub(crate) fn of_permit(mut self, of: u32) -> Self {
         // At random: with the same start in every client, those that acquire at the same time want the same slot.
         self.start = Some(fastrand::u32(..of));
         self
     }
 
     /// A ballot that writes a chosen value, which must not be on any node.
-    pub(crate) fn of_chosen_value(quorum: &Arc<Quorum>, names: &Arc<Names>, value: String, ttl: Duration) -> Self {
-        let mut ballot = Self::new(quorum, names, value, ttl);
+    pub(crate) fn of_chosen_value(quorum: &Arc<Quorum>, subject: &Subject, value: String, ttl: Duration) -> Self {
+        let mut ballot = Self::new(quorum, subject, value, ttl);
         ballot.is_chosen_value = true;
         ballot
     }
@@ -296,7 +287,7 @@ impl Ballot {
             let answer = if mutant!(RetryUnknown) { quorum.insist(node, answer, call) } else { answer };
             answer
         };
-        let mut first = self.contended.then(|| quorum.first_node(&request.names));
+        let mut first = self.contended.then(|| quorum.first_node(&request.subject.names));
         let mut answers = match first {
             Some(first) => FanOut::new([ask(first, &call)]).within(Some(FIRST_GRACE)),
             None => FanOut::new((0..nodes).map(|node| ask(node, &call))),
@@ -305,7 +296,7 @@ impl Ballot {
         let mut moved = false;
         loop {
             let counted = answers.count(
-                |reply| reply::vote_for(request.primitive, reply),
+                |reply| reply::vote_for(request.subject.primitive, reply),
                 |node, vote| {
                     tally.open -= 1;
                     self.tally_reply(&mut tally, node, vote);
@@ -342,7 +333,7 @@ impl Ballot {
         }
         let since = if mutant!(DeadlineFromReply) { clock::now() } else { since };
         if !tally.missing.is_empty() {
-            let (quorum, names, missing) = (quorum.clone(), self.request.names.clone(), tally.missing.clone());
+            let (quorum, names, missing) = (quorum.clone(), self.request.subject.names.clone(), tally.missing.clone());
             // If it fails, the next ballot tries again.
             self.request.quorum.spawn_pending(async move {
                 quorum.write_markers(&names, &missing, MarkerOrigin::Lost).await;
@@ -505,7 +496,7 @@ impl Ballot {
             unmarked.get_or_insert_with(Instant::now).elapsed() >= quorum.settings.config.patience
         };
         if everywhere || tally.marked > 0 || waited_enough {
-            let (names, missing) = (self.request.names.clone(), tally.missing.clone());
+            let (names, missing) = (self.request.subject.names.clone(), tally.missing.clone());
             let writing = quorum.clone();
             // Even if the caller is cancelled: with markers on some nodes only, the others would count as having
             // lost their keys.

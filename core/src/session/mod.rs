@@ -211,7 +211,7 @@ impl Session {
         self.watchdog.remove(tenure);
         tenure.drop_session();
         if tenure.terms.adaptive {
-            let (session, names, sample) = (self.clone(), tenure.terms.names.clone(), tenure.since.elapsed());
+            let (session, names, sample) = (self.clone(), tenure.terms.subject.names.clone(), tenure.since.elapsed());
             self.quorum.spawn_pending(async move {
                 // One sample more or less does not matter.
                 session.learn(&names, Some(sample)).await;
@@ -247,7 +247,7 @@ impl Session {
 
 impl Holding for Tenure {
     fn key(&self) -> &str {
-        self.terms.names.local()
+        self.terms.subject.names.local()
     }
 
     fn owner(&self) -> &OwnerKey {

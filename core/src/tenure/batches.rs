@@ -38,7 +38,7 @@ pub(super) async fn renew(quorum: &Arc<Quorum>, node: usize, mut batch: Vec<Rene
     let sharding = quorum.nodes[node].traits().sharding;
     // A request is for one slot, and for one family of locks.
     let group = |renewal: &Renewal| {
-        (sharding.slot_of(&renewal.tenure.terms.names.lock), renewal.tenure.terms.primitive.family())
+        (sharding.slot_of(&renewal.tenure.terms.subject.names.lock), renewal.tenure.terms.subject.primitive.family())
     };
     batch.sort_by_cached_key(group);
     let groups = batch.chunk_by(|one, next| group(one) == group(next));
@@ -70,7 +70,7 @@ async fn renew_batch(quorum: &Arc<Quorum>, node: usize, batch: &[Renewal]) -> bo
             return Box::pin(renew_apart(quorum, node, batch)).await;
         }
     }
-    let inside = batch.iter().any(|renewal| renewal.tenure.terms.primitive.is_read_write());
+    let inside = batch.iter().any(|renewal| renewal.tenure.terms.subject.primitive.is_read_write());
     let Some(found) = answer.ok().and_then(|reply| reply::renewals(&reply, batch.len(), inside)) else {
         fail(node, batch);
         return false;

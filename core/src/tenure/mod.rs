@@ -32,7 +32,7 @@ use crate::{
     event::{Event, EventSink},
     owner::OwnerKey,
     process::{driver::Driver, fork},
-    protocol::{calls::Label, names::Names, primitive::Primitive, reply::Slot},
+    protocol::{calls::Label, primitive::Primitive, reply::Slot, subject::Subject},
     quorum::{Grant, Quorum},
     sync::{
         Mutex, OrderedWatch,
@@ -117,11 +117,10 @@ impl Claim {
 
 /// The properties of a tenure that never change.
 pub(crate) struct Terms {
-    pub(crate) names: Arc<Names>,
+    /// What was acquired. An upgrade or downgrade does not change it.
+    pub(crate) subject: Subject,
     pub(crate) owner: OwnerKey,
     pub(crate) field: String,
-    /// The primitive that was acquired. An upgrade or downgrade does not change it.
-    pub(crate) primitive: Primitive,
     /// The slots of a permit.
     pub(crate) slots: Vec<Slot>,
     pub(crate) ttl: Duration,
@@ -162,7 +161,7 @@ impl Tenure {
         quorum: Arc<Quorum>,
         events: EventSink,
     ) -> Arc<Self> {
-        let reads = terms.primitive.reads();
+        let reads = terms.subject.primitive.reads();
         let (presences, sent) = (grant.presences, grant.sent.clone());
         let mut state = State::new(&terms, grant.since, presences, sent, claim, lock_object, quorum.settings.clone());
         state.min_hold = terms.min_hold.map(|time| MinHold::new(time, clock::now()));
@@ -213,7 +212,7 @@ impl Tenure {
     }
 
     fn emit(&self, news: News) {
-        let (name, token) = (self.terms.names.name().to_owned(), self.token());
+        let (name, token) = (self.terms.subject.names.name().to_owned(), self.token());
         (self.events)(&match news {
             News::Lost(reason) => Event::Lost { name, token, reason },
             News::AtRisk(left) => Event::AtRisk { name, token, left },
@@ -228,7 +227,7 @@ impl Tenure {
 
     /// The primitive that it holds now: an upgrade or downgrade changes it.
     pub(crate) fn primitive(&self) -> Primitive {
-        match self.terms.primitive {
+        match self.terms.subject.primitive {
             Primitive::Read | Primitive::Write if self.reads.load(SeqCst) => Primitive::Read,
             Primitive::Read | Primitive::Write => Primitive::Write,
             other => other,
@@ -239,7 +238,7 @@ impl Tenure {
     pub(crate) fn label(&self) -> Label<'_> {
         Label {
             primitive: self.primitive(),
-            names: &self.terms.names,
+            names: &self.terms.subject.names,
             field: &self.terms.field,
             slots: &self.terms.slots,
         }
@@ -247,7 +246,7 @@ impl Tenure {
 
     /// Whether both hold the same lock.
     pub(crate) fn same_lock(&self, other: &Self) -> bool {
-        self.terms.names.lock == other.terms.names.lock
+        self.terms.subject.names.lock == other.terms.subject.names.lock
     }
 
     pub(crate) fn forked(&self) -> bool {

@@ -68,7 +68,7 @@ impl Resting {
         let rest = self.min_hold.rest_at(clock::now(), self.fate, self.primitive);
         let label = Label {
             primitive: self.primitive,
-            names: &self.terms.names,
+            names: &self.terms.subject.names,
             field: &self.terms.field,
             slots: &self.terms.slots,
         };
@@ -122,7 +122,7 @@ impl Tenure {
     /// Reports the outcome of a release: notifies the waiters for it, and sends an event.
     pub(crate) fn report_release(&self, outcome: ReleaseOutcome) {
         self.status.change(|status| status.outcome = Some(outcome));
-        let (name, held) = (self.terms.names.name().to_owned(), self.since.elapsed());
+        let (name, held) = (self.terms.subject.names.name().to_owned(), self.since.elapsed());
         (self.events)(&Event::Released { name, token: self.token(), held });
     }
 

@@ -30,7 +30,7 @@ impl Tenure {
             let presence = match answer {
                 // It was upgraded since. Only the reply to the upgrade says what the node has now.
                 Ok(_) if !self.has_acquired_mode() => Presence::unanswered(&sent_on[node]),
-                Ok(reply) => match reply::vote_for(self.terms.primitive, &reply) {
+                Ok(reply) => match reply::vote_for(self.terms.subject.primitive, &reply) {
                     Some((Vote::Granted(granted), _)) if granted.is_of(&self.terms.slots) => {
                         self.held_for(self.terms.ttl, since)
                     }
@@ -42,7 +42,7 @@ impl Tenure {
                         Presence::unanswered(&sent_on[node])
                     }
                     Some(_) => {
-                        self.quorum.late_unmarked(&self.terms.names, node, &reply).await;
+                        self.quorum.late_unmarked(&self.terms.subject.names, node, &reply).await;
                         Presence::Absent
                     }
                     // An unknown reply: the node may have granted it.
@@ -51,7 +51,9 @@ impl Tenure {
                 // No reply, but the node may have granted it: renewals and the release must go there, too.
                 Err(error) if error.may_have_run() => Presence::unanswered(&sent_on[node]),
                 // A move that failed leaves the permit with other slots there.
-                Err(_) if self.terms.primitive.family() == Family::Semaphore => Presence::unanswered(&sent_on[node]),
+                Err(_) if self.terms.subject.primitive.family() == Family::Semaphore => {
+                    Presence::unanswered(&sent_on[node])
+                }
                 Err(_) => Presence::Absent,
             };
             self.change(|state, effects| state.absorb_late_grant(node, presence, effects));
@@ -68,7 +70,7 @@ impl Tenure {
 
     /// Reads the reply to a renewal of this tenure alone.
     fn renewal(&self, reply: &Reply) -> Option<Renewed> {
-        reply::renewals(reply, 1, self.terms.primitive.is_read_write()).map(|found| found[0])
+        reply::renewals(reply, 1, self.terms.subject.primitive.is_read_write()).map(|found| found[0])
     }
 
     /// The presence on a node that granted a lease of `ttl`, requested at `since`.
@@ -98,7 +100,7 @@ impl Tenure {
     /// Whether its token is that of the lock's counter. Readers draw no token, and each slot of a semaphore has its
     /// own.
     fn has_counter(&self) -> bool {
-        self.terms.primitive.family() == Family::Lock
+        self.terms.subject.primitive.family() == Family::Lock
     }
 
     /// Makes all token counters due: after an attach, another holder's acquire wrote them, perhaps long ago.
@@ -135,7 +137,7 @@ impl Tenure {
             match self.interpret(found, since)? {
                 Renewed::Gone => {}
                 // Others have permits there. The repair finds out whether they have its slots.
-                Renewed::Taken if self.terms.primitive.family() == Family::Semaphore => {}
+                Renewed::Taken if self.terms.subject.primitive.family() == Family::Semaphore => {}
                 Renewed::Extended => return Some(self.held_for(ttl, since)),
                 // `interpret` never returns `Reads`.
                 Renewed::Taken | Renewed::Ended | Renewed::Reads => return Some(Presence::Absent),

@@ -13,6 +13,7 @@ use crate::{
         names::Names,
         primitive::{Family, Primitive},
         script::Reply,
+        subject::Subject,
     },
     quorum::{Ballot, Presence, Quorum, Verdict},
     server::{Node, NodeError, NodeErrorKind, memory::Memory},
@@ -81,7 +82,7 @@ async fn all_nodes_of_a_new_deployment_get_their_markers_whoever_waits() {
 #[tokio::test]
 async fn a_denial_by_one_node_is_no_answer_of_a_quorum() {
     let settings = Arc::new(Config::new(urls("denial", 3)).validate().expect("valid"));
-    let names = Arc::new(Names::new("x".to_owned(), &settings));
+    let subject = Subject::new(Primitive::Lock, Arc::new(Names::new("x".to_owned(), &settings)));
     for denies in 0..3 {
         let node = |node| -> Arc<dyn Node> {
             Scripted::new(format!("denial-{node}"), move |_| {
@@ -91,7 +92,7 @@ async fn a_denial_by_one_node_is_no_answer_of_a_quorum() {
         };
         let quorum = Arc::new(Quorum::new((0..3).map(node).collect(), settings.clone()));
         let owner = OwnerKey::Explicit("me".to_owned());
-        let mut ballot = Ballot::new(&quorum, &names, "=me:1".to_owned(), Duration::from_secs(30)).contended(true);
+        let mut ballot = Ballot::new(&quorum, &subject, "=me:1".to_owned(), Duration::from_secs(30)).contended(true);
         match ballot.run(Driver::Background, &owner).await {
             Verdict::FirstNodeDenied { .. } | Verdict::Unavailable { .. } => {}
             _ => panic!("an outage counts as an answer"),
@@ -125,7 +126,8 @@ async fn ballot_for_a_slot(replies: [[&'static str; 2]; 3]) -> (Verdict, [Vec<St
     };
     let quorum = Arc::new(Quorum::new((0..3).map(node).collect(), settings.clone()));
     let permits = Primitive::Permits { count: 1, of: 3 };
-    let mut ballot = Ballot::new(&quorum, &names, "u:1".to_owned(), Duration::from_secs(30)).of_permit(permits, 3);
+    let subject = Subject::new(permits, names);
+    let mut ballot = Ballot::new(&quorum, &subject, "u:1".to_owned(), Duration::from_secs(30)).of_permit(3);
     let mut verdict = ballot.run(Driver::Background, &OwnerKey::Explicit("me".to_owned())).await;
     if let Verdict::Held(grant) = &mut verdict {
         while grant.late.late().await.is_some() {}

@@ -7,8 +7,11 @@ use crate::{
     event,
     process::driver::Driver,
     protocol::{
+        names::Names,
+        primitive::Primitive,
         reply::{Renewed, TOKENS},
         script::{Reply, ScriptCall},
+        subject::Subject,
     },
     quorum::{FanOut, NodeRequest, Presence},
     server::{ConnectionId, Node, NodeError, NodeErrorKind, SentOn},
@@ -71,10 +74,9 @@ fn named(
 
 fn terms(quorum: &Quorum, name: &str) -> Terms {
     Terms {
-        names: Arc::new(Names::new(name.to_owned(), &quorum.settings)),
+        subject: Subject::new(Primitive::Lock, Arc::new(Names::new(name.to_owned(), &quorum.settings))),
         owner: OwnerKey::Explicit("me".to_owned()),
         field: "=me:1".to_owned(),
-        primitive: Primitive::Lock,
         slots: Vec::new(),
         ttl: TTL,
         fixed: false,

@@ -14,6 +14,7 @@ use crate::{
         primitive::Primitive,
         reply::{self, QueueReply, Slot},
         script::{Reply, ScriptCall},
+        subject::Subject,
     },
     quorum::{CLEANUP_LIMIT, FanOut, Grant, Presence, Quorum, insist},
     server::{ConnectionId, NodeError, NodeErrorKind, SentOn},
@@ -39,8 +40,7 @@ pub(crate) struct Place {
 /// The arguments of the requests of one place, and the connections of those without a reply.
 struct PlaceRequest {
     quorum: Arc<Quorum>,
-    primitive: Primitive,
-    names: Arc<Names>,
+    subject: Subject,
     entry: QueueEntry,
     /// The connections of unanswered requests: each request may still run.
     unanswered: Mutex<Vec<SentOn>>,
@@ -48,7 +48,7 @@ struct PlaceRequest {
 
 impl PlaceRequest {
     fn read(&self, reply: &Reply) -> Result<QueueReply, NodeError> {
-        let parsed = match self.primitive {
+        let parsed = match self.subject.primitive {
             Primitive::Permits { count, of } => reply::taken(reply, count, of),
             Primitive::Lock | Primitive::Fair | Primitive::Read | Primitive::Write => reply::entered(reply),
         };
@@ -65,7 +65,7 @@ impl PlaceRequest {
     /// Gives up the place in the background, ordered after the unanswered requests. `on_server`: the server has a place
     /// or a grant, so it gets a request even if none is unanswered.
     fn give_up(&self, on_server: bool) {
-        let call = self.quorum.protocol.leave(self.primitive, &self.names, &self.entry);
+        let call = self.quorum.protocol.leave(self.subject.primitive, &self.subject.names, &self.entry);
         let connections = self.connections();
         if on_server && connections.is_empty() {
             self.quorum.spawn_pending(insist(self.quorum.nodes[0].clone(), move || call.clone(), CLEANUP_LIMIT));
@@ -77,15 +77,9 @@ impl PlaceRequest {
 }
 
 impl Place {
-    pub(crate) fn new(
-        quorum: &Arc<Quorum>,
-        primitive: Primitive,
-        names: &Arc<Names>,
-        entry: QueueEntry,
-        owner: OwnerKey,
-    ) -> Self {
-        let (quorum, names, unanswered) = (quorum.clone(), names.clone(), Mutex::default());
-        let request = PlaceRequest { quorum, primitive, names, entry, unanswered };
+    pub(crate) fn new(quorum: &Arc<Quorum>, subject: &Subject, entry: QueueEntry, owner: OwnerKey) -> Self {
+        let (quorum, subject, unanswered) = (quorum.clone(), subject.clone(), Mutex::default());
+        let request = PlaceRequest { quorum, subject, entry, unanswered };
         Self { request: Arc::new(request), owner, on_server: false, granted: false }
     }
 
@@ -101,8 +95,8 @@ impl Place {
         place_ttl: Duration,
     ) -> (Stamp, Result<QueueReply, NodeError>) {
         let request = self.request.clone();
-        let PlaceRequest { primitive, names, entry, .. } = &*request;
-        let call = request.quorum.protocol.enter(*primitive, names, entry, &self.owner, place_ttl);
+        let PlaceRequest { subject, entry, .. } = &*request;
+        let call = request.quorum.protocol.enter(subject.primitive, &subject.names, entry, &self.owner, place_ttl);
         let (limit, sent) = (request.quorum.settings.reply_timeout(request.entry.ttl), SentOn::default());
         request.unanswered.lock().push(sent.clone());
         let since = clock::now();

@@ -21,10 +21,7 @@ use super::{
 use crate::{
     owner::OwnerKey,
     process::timer,
-    protocol::{
-        names::Names,
-        primitive::{Family, Primitive},
-    },
+    protocol::{primitive::Family, subject::Subject},
     quorum::{BELIEVED_ALONE, Quorum},
     server::BoxFuture,
 };
@@ -54,8 +51,7 @@ pub(crate) struct TimedOut;
 pub(crate) struct Waiter<T: Holding> {
     registry: Arc<Registry<T>>,
     quorum: Arc<Quorum>,
-    primitive: Primitive,
-    names: Arc<Names>,
+    subject: Subject,
     /// How long it waits at most; `None` for no limit.
     wait: Option<Duration>,
     /// On the clock of timers: setting the wall clock ends no wait.
@@ -86,15 +82,13 @@ impl<T: Holding> Waiter<T> {
     pub(crate) fn new(
         registry: Arc<Registry<T>>,
         quorum: Arc<Quorum>,
-        primitive: Primitive,
-        names: Arc<Names>,
+        subject: Subject,
         wait: Option<Duration>,
     ) -> Self {
         Self {
             registry,
             quorum,
-            primitive,
-            names,
+            subject,
             wait,
             started: Instant::now(),
             queued: None,
@@ -141,7 +135,7 @@ impl<T: Holding> Waiter<T> {
 
     /// Whether it and all waiters before it may hold the lock at the same time, and none of those was denied a permit.
     pub(crate) fn is_behind_sharers(&self) -> bool {
-        self.queued.as_ref().is_some_and(|queued| self.registry.may_share(self.names.local(), queued))
+        self.queued.as_ref().is_some_and(|queued| self.registry.may_share(self.subject.names.local(), queued))
     }
 
     /// Enters this client's queue, unless it is in it. `blocked`: the thread is blocked until the lock is granted, and
@@ -149,8 +143,8 @@ impl<T: Holding> Waiter<T> {
     pub(crate) fn enqueue(&mut self, owner: &OwnerKey, thread: Option<u64>, blocked: bool) {
         if self.queued.is_none() {
             self.queued = Some(self.registry.enqueue(
-                self.names.local(),
-                (owner.clone(), self.primitive.is_shared()),
+                self.subject.names.local(),
+                (owner.clone(), self.subject.primitive.is_shared()),
                 thread,
                 blocked,
             ));
@@ -161,7 +155,7 @@ impl<T: Holding> Waiter<T> {
     pub(crate) fn leave(&mut self) {
         self.placed = None;
         if let Some(queued) = self.queued.take() {
-            self.registry.leave(self.names.local(), &queued);
+            self.registry.leave(self.subject.names.local(), &queued);
         }
     }
 
@@ -172,7 +166,7 @@ impl<T: Holding> Waiter<T> {
 
     /// Starts a try: messages from now on end the pause that follows it.
     pub(crate) fn begin_try(&mut self) {
-        let listener = self.registry.existing_listener(self.names.local());
+        let listener = self.registry.existing_listener(self.subject.names.local());
         self.counts_before_try = listener.as_ref().and_then(|listener| listener.counts());
         self.total_before_try = listener.as_ref().map_or(0, |listener| listener.total());
         let begins = self.races == 0 && self.splits == 0 && !self.is_try();
@@ -198,12 +192,12 @@ impl<T: Holding> Waiter<T> {
     /// `retry_after`: after which time to send the next request even without a message, as the server replied.
     pub(crate) fn take_place(&mut self, client: &str, ticket: i64, ahead: u64, retry_after: Option<Duration>) {
         let Some(queued) = &self.queued else { return };
-        let start = || Listener::start(&self.quorum, &self.names, Some(client));
-        let all = self.registry.placed_waiters(self.names.local(), self.primitive, start);
+        let start = || Listener::start(&self.quorum, &self.subject.names, Some(client));
+        let all = self.registry.placed_waiters(self.subject.names.local(), self.subject.primitive, start);
         if let Some(known) = self.placed.take_if(|known| known.ticket() != ticket) {
             known.note_lost_place();
         }
-        let announces = self.quorum.protocol.announces(self.primitive);
+        let announces = self.quorum.protocol.announces(self.subject.primitive);
         let retry_after = backoff::before_queue_request(announces, ahead, retry_after);
         self.placed
             .get_or_insert_with(|| PlacedWaiter::new(all, ticket, queued.clone()))
@@ -212,12 +206,12 @@ impl<T: Holding> Waiter<T> {
 
     /// Notes that it was granted the lock: wakes other readers, and records the lost races.
     pub(crate) fn note_grant(&mut self) {
-        if let Some(placed) = self.placed.as_mut().filter(|_| self.primitive.reads()) {
+        if let Some(placed) = self.placed.as_mut().filter(|_| self.subject.primitive.reads()) {
             // The other readers may be granted it, too.
             placed.wake_others();
         }
         if self.races > 0 {
-            self.registry.note_lost_races(self.names.local(), self.races - 1);
+            self.registry.note_lost_races(self.subject.names.local(), self.races - 1);
         }
     }
 
@@ -239,12 +233,14 @@ impl<T: Holding> Waiter<T> {
             },
             Pause::Busy(free_in) => {
                 self.splits = 0;
-                if let Some(queued) = self.queued.as_ref().filter(|_| self.primitive.family() == Family::Semaphore) {
+                if let Some(queued) =
+                    self.queued.as_ref().filter(|_| self.subject.primitive.family() == Family::Semaphore)
+                {
                     queued.denied.store(true, SeqCst);
                 }
-                let start = || Listener::start(&self.quorum, &self.names, None);
-                let listener = self.registry.listener(self.names.local(), start);
-                let until_poll = backoff::before_poll(self.quorum.protocol.announces(self.primitive), free_in);
+                let start = || Listener::start(&self.quorum, &self.subject.names, None);
+                let listener = self.registry.listener(self.subject.names.local(), start);
+                let until_poll = backoff::before_poll(self.quorum.protocol.announces(self.subject.primitive), free_in);
                 let (news, mut polls) = (self.news(&listener), false);
                 self.until(pin!(async { polls = timeout(until_poll, news).await.is_err() })).await?;
                 // After a poll it sends its requests to all nodes at once: the first node may have missed a release.
