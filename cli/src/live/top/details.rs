@@ -31,7 +31,7 @@ pub(super) fn lines(state: &State, name: &str, paint: Paint, width: usize) -> Ve
     let lock = state.lock(name);
     let info = lock.and_then(|lock| lock.info.as_ref());
     let mut lines = paint.wrapped(&format!("Lock {name}"), Tone::Strong, width, 3);
-    let now = state.locks_when;
+    let now = state.locks_when();
     let mut fact = |title: &str, value: String| {
         lines.push(paint.line(&format!("{title:8} {value}"), Tone::Plain, width));
     };

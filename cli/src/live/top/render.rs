@@ -4,7 +4,7 @@
 use std::time::{Duration, SystemTime};
 
 use ratatui::{Frame, layout::Rect, style::Modifier, text::Line};
-use redlock::{Kind, LockInfo, NodeStatus};
+use redlock::{Kind, LockInfo};
 use unicode_width::UnicodeWidthStr;
 
 use super::{
@@ -14,9 +14,9 @@ use super::{
     state::{Order, State, View},
 };
 use crate::{
-    doctor::Vote,
     duration, holder,
     live::{
+        nodes::{Condition, Node},
         snapshot::{Connected, Lock},
         watch::clock_time,
     },
@@ -90,61 +90,40 @@ fn nodes(state: &State, paint: Paint, width: usize, height: usize) -> Vec<Line<'
     let Some(snapshot) = &state.snapshot else { return Vec::new() };
     let nodes = &snapshot.nodes;
     if height >= LOW && nodes.len() <= height / 4 {
-        let widest = nodes.iter().map(|node| node.node.len()).max().unwrap_or_default();
-        return nodes.iter().enumerate().map(|(at, one)| node(state, at, one, widest, paint, width)).collect();
+        let widest = nodes.iter().map(|node| node.status.node.len()).max().unwrap_or_default();
+        return nodes.iter().map(|one| node(one, widest, paint, width)).collect();
     }
-    let down: Vec<&str> = nodes.iter().filter(|node| node.state.is_err()).map(|node| node.node.as_str()).collect();
+    let down: Vec<&str> =
+        nodes.iter().filter(|node| node.status.state.is_err()).map(|node| node.status.node.as_str()).collect();
     let up = nodes.len() - down.len();
     let all = (format!("{up} of {} nodes up", nodes.len()), if down.is_empty() { Tone::Plain } else { Tone::Bad });
     let down = if down.is_empty() { String::new() } else { format!("! down: {}", down.join(", ")) };
     vec![paint.parts(vec![all, (down, Tone::Bad)], width)]
 }
 
-fn node(
-    state: &State,
-    at: usize,
-    NodeStatus { node, state: answer, round_trip, .. }: &NodeStatus,
-    widest: usize,
-    paint: Paint,
-    width: usize,
-) -> Line<'static> {
-    let name = |sign: &str| format!("{sign} {node:widest$}");
-    let info = match answer {
-        Ok(info) => info,
-        Err(why) => return paint.line(&format!("{}  down: {why}", name("!")), Tone::Bad, width),
-    };
-    let mut parts =
-        vec![("up".to_owned(), Tone::Plain), (format!("{:.1} ms", round_trip.as_secs_f64() * 1000.0), Tone::Plain)];
-    let mut sign = " ";
-    if let Some((outlook, age)) = state.outlook(at) {
-        match outlook.vote {
-            Some(Vote::After(left)) if left > age => {
-                sign = "!";
-                parts.push((
-                    format!("in quarantine, votes in {}", duration::show(left.saturating_sub(age))),
-                    Tone::Warning,
-                ));
-            }
-            Some(Vote::Unmarked) => {
-                sign = "!";
-                parts.push(("has lost its keys, does not vote".to_owned(), Tone::Warning));
-            }
-            _ => {}
-        }
-        if let Some(role) = &outlook.role {
-            let tone = if role == "replica" || role == "sentinel" { Tone::Bad } else { Tone::Plain };
-            parts.push((role.clone(), tone));
-        }
-        if let Some(clock) = outlook.clock {
-            // Not -0.000.
-            let clock = if clock.abs() < 0.0005 { 0.0 } else { clock };
-            let tone = if outlook.is_off { Tone::Warning } else { Tone::Plain };
-            sign = if outlook.is_off { "!" } else { sign };
-            parts.push((format!("clock {clock:+.3}s"), tone));
-        }
+fn node(node: &Node, widest: usize, paint: Paint, width: usize) -> Line<'static> {
+    let (condition, status) = (node.condition(), &node.status);
+    let name = |sign: &str| format!("{sign} {:widest$}", status.node);
+    let Ok(info) = &status.state else { return paint.line(&format!("{}  {condition}", name("!")), Tone::Bad, width) };
+    let up = ("up".to_owned(), Tone::Plain);
+    let mut parts = vec![up, (format!("{:.1} ms", status.round_trip.as_secs_f64() * 1000.0), Tone::Plain)];
+    if condition != Condition::Up {
+        parts.push((condition.to_string(), Tone::Warning));
+    }
+    if let Some(role) = node.role() {
+        parts.push((role.to_string(), if role.grants() { Tone::Plain } else { Tone::Bad }));
+    }
+    if let Some(clock) = node.clock() {
+        // Not -0.000.
+        let clock = if clock.abs() < 0.0005 { 0.0 } else { clock };
+        let tone = if node.is_clock_off() { Tone::Warning } else { Tone::Plain };
+        parts.push((format!("clock {clock:+.3}s"), tone));
     }
     parts.push((info.version.clone().unwrap_or_default(), Tone::Faint));
-    parts.insert(0, (name(sign), if sign == "!" { Tone::Warning } else { Tone::Plain }));
+    let needs_attention =
+        condition != Condition::Up || node.is_clock_off() || node.role().is_some_and(|role| !role.grants());
+    let (sign, tone) = if needs_attention { ("!", Tone::Warning) } else { (" ", Tone::Plain) };
+    parts.insert(0, (name(sign), tone));
     paint.parts(parts, width)
 }
 
@@ -154,7 +133,7 @@ fn trouble(state: &State, paint: Paint, width: usize, height: usize) -> Vec<Line
         return Vec::new();
     };
     let old =
-        state.locks_when.map_or_else(String::new, |when| format!(" The locks are those of {}.", clock_time(when)));
+        state.locks_when().map_or_else(String::new, |when| format!(" The locks are those of {}.", clock_time(when)));
     paint.wrapped(&format!("! {trouble}{old}"), Tone::Bad, width, if height < LOW { 2 } else { 4 })
 }
 
@@ -394,10 +373,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        doctor::Outlook,
+        doctor::{Outlook, Role, Vote},
         live::top::{
-            made::{client, lock, now, snapshot, views},
-            state::{Action, Details, Judged},
+            made::{client, lock, snapshot, views},
+            state::{Action, Details},
         },
     };
 
@@ -498,12 +477,14 @@ mod tests {
         let mut state = State::default();
         let nodes = ["127.0.0.1:1", "-127.0.0.1:2", "127.0.0.1:3"];
         let clients = vec![client("billing", Some("quorum 4 instead of 3")), client("billing", None)];
-        state.see(snapshot(&nodes, vec![lock("x", "billing", 1, 1)], clients));
-        let outlook =
-            |clock, vote| Outlook { role: Some("master".to_owned()), clock: Some(clock), is_off: clock > 1.0, vote };
-        let left = Duration::from_secs(43);
-        let outlooks = vec![outlook(0.0, Some(Vote::After(left))), Outlook::default(), outlook(3.0, Some(Vote::Votes))];
-        state.judged = Some(Judged { when: now() - Duration::from_secs(3), outlooks });
+        let mut look = snapshot(&nodes, vec![lock("x", "billing", 1, 1)], clients);
+        let age = Duration::from_secs(3);
+        for (node, (clock, vote)) in [(0, (0.0, Vote::After(Duration::from_secs(43)))), (2, (3.0, Vote::Votes))] {
+            let outlook =
+                Outlook { role: Some(Role::Master(0)), clock: Some(clock), is_off: clock > 1.0, vote: Some(vote) };
+            look.nodes[node] = look.nodes[node].clone().with_outlook(outlook, age);
+        }
+        state.see(look);
         let plain = drawn(&mut state, 100, 24, false);
         let lines = text(&plain);
         let shown = |part: &str| assert!(lines.iter().any(|line| line.contains(part)), "{part}: {lines:#?}");
@@ -526,7 +507,8 @@ mod tests {
     #[test]
     fn an_outage_says_what_to_do_above_the_locks_of_before() {
         let mut state = state();
-        let mut outage = snapshot(&["-127.0.0.1:6379"], vec![], vec![]);
+        let mut outage = state.snapshot.clone().expect("a look");
+        outage.nodes = snapshot(&["-127.0.0.1:6379"], vec![], vec![]).nodes;
         outage.trouble = Some("no node answers. Check that the servers are up.".to_owned());
         state.see(outage);
         let lines = screen(&mut state, 80, 24);
