@@ -315,6 +315,31 @@ impl<'a> Programs<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::block::block;
+
+    #[test]
+    fn an_outage_leaves_the_locks_of_the_last_look() {
+        let client = Client::new(redlock::Config::new(["memory://outage"])).expect("a client");
+        let lease = client.lock("x", LockOptions::default()).expect("a lock").acquire_blocking().expect("a lease");
+        let mut source = Source::new(client.clone(), Some("x"));
+        let mut look = || block(source.snapshot()).expect("a look");
+        let before = look();
+        assert_eq!((before.locks.len(), before.locks_when), (1, Some(before.when)));
+        let memory = redlock::Memory::named("outage");
+        memory.stop();
+        let outage = look();
+        assert!(outage.trouble.is_some() && outage.nodes[0].status.state.is_err(), "{outage:?}");
+        assert_eq!((outage.locks.len(), outage.locks_when), (1, Some(before.when)));
+        memory.start();
+        let after = look();
+        assert_eq!(
+            (after.locks.len(), after.locks_when, after.trouble),
+            (0, Some(after.when), None),
+            "its keys are lost"
+        );
+        drop(lease);
+        client.close_blocking();
+    }
 
     fn identity(app: &str, quorum: usize) -> Identity {
         let uuid = "0f6b7d0e-9f3c-4b1e-8a53-6f1d2c3b4a59";

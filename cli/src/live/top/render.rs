@@ -3,15 +3,15 @@
 
 use std::time::{Duration, SystemTime};
 
-use ratatui::{Frame, layout::Rect, style::Modifier, text::Line};
+use ratatui::{Frame, layout::Rect, text::Line};
 use redlock::{Kind, LockInfo};
 use unicode_width::UnicodeWidthStr;
 
 use super::{
     details,
     input::KEYS,
-    paint::{Column, Paint, Tone, aligned, widths},
-    state::{Order, State, View},
+    paint::{Column, Paint, Tone, table},
+    state::{Order, Place, State, View},
 };
 use crate::{
     duration, holder,
@@ -197,11 +197,7 @@ const LOCKS: [Column; 7] = [
 
 fn locks(state: &mut State, paint: Paint, width: usize, room: usize) -> Vec<Line<'static>> {
     let count = state.shown().len();
-    let page = room.saturating_sub(1);
-    let mut place = state.place.clone();
-    let range = place.scroll(count, page);
-    let selected = place.selected;
-    (state.place, state.page, state.lines) = (place, page, count);
+    let (range, selected) = part(state, |state| &mut state.place, count, room);
     if count == 0 {
         return state.snapshot.as_ref().map_or_else(Vec::new, |snapshot| {
             let text = match (snapshot.trouble.is_some(), state.filter.is_empty(), snapshot.scanned) {
@@ -214,7 +210,7 @@ fn locks(state: &mut State, paint: Paint, width: usize, room: usize) -> Vec<Line
         });
     }
     let (now, nodes) = state.snapshot.as_ref().map_or((SystemTime::now(), 1), |one| (one.when, one.nodes.len()));
-    let rows: Vec<Vec<String>> = state.shown()[range.clone()].iter().map(|lock| cells(lock, now, nodes)).collect();
+    let rows: Vec<Vec<String>> = state.shown()[range].iter().map(|lock| cells(lock, now, nodes)).collect();
     let is_old = state.snapshot.as_ref().is_some_and(|snapshot| snapshot.trouble.is_some());
     let mut columns = LOCKS;
     if nodes < 2 {
@@ -234,32 +230,23 @@ fn locks(state: &mut State, paint: Paint, width: usize, room: usize) -> Vec<Line
         Order::Name => "NAME*",
     };
     let tone = if is_old { Tone::Faint } else { Tone::Plain };
-    list(&columns, &rows.into_iter().map(|row| (row, tone)).collect::<Vec<_>>(), selected - range.start, paint, width)
+    let rows: Vec<_> = rows.into_iter().map(|row| (row, tone)).collect();
+    table(&columns, &rows, Some(selected), paint, width)
 }
 
-/// A list of which one line is selected, below its titles.
-fn list(
-    columns: &[Column],
-    rows: &[(Vec<String>, Tone)],
-    selected: usize,
-    paint: Paint,
-    width: usize,
-) -> Vec<Line<'static>> {
-    // The sign of the selected line has two columns.
-    let wide = widths(columns, &rows.iter().map(|(row, _)| row.as_slice()), width.saturating_sub(2));
-    let titles = aligned(columns.iter().map(|column| column.title), columns, &wide);
-    let mut lines = vec![paint.line(&format!("  {titles}"), Tone::Strong, width)];
-    for (at, (row, tone)) in rows.iter().enumerate() {
-        let text = aligned(row.iter().map(String::as_str), columns, &wide);
-        let line = if at == selected {
-            let space = " ".repeat(width.saturating_sub(text.width() + 2));
-            paint.line(&format!("> {text}{space}"), *tone, width).patch_style(Modifier::REVERSED)
-        } else {
-            paint.line(&format!("  {text}"), *tone, width)
-        };
-        lines.push(line);
-    }
-    lines
+/// The lines of a list that fit below its titles, and which of them is selected. Scrolls as little as it must, and tells
+/// the state how much fits.
+fn part(
+    state: &mut State,
+    place: fn(&mut State) -> &mut Place,
+    count: usize,
+    room: usize,
+) -> (std::ops::Range<usize>, usize) {
+    (state.page, state.lines) = (room.saturating_sub(1), count);
+    let page = state.page;
+    let place = place(state);
+    let range = place.scroll(count, page);
+    (range.clone(), place.selected - range.start)
 }
 
 /// The cells of a lock, visible ones.
@@ -316,13 +303,9 @@ fn clients(state: &mut State, paint: Paint, width: usize, room: usize) -> Vec<Li
         return paint.wrapped(text, Tone::Plain, width, room);
     }
     let count = state.clients_shown().len();
-    let page = room.saturating_sub(1);
-    let mut place = state.other_place.clone();
-    let range = place.scroll(count, page);
-    let selected = place.selected;
-    (state.other_place, state.page, state.lines) = (place, page, count);
+    let (range, selected) = part(state, |state| &mut state.other_place, count, room);
     let shown = state.clients_shown();
-    let shown = &shown[range.clone()];
+    let shown = &shown[range];
     let rows: Vec<_> = shown
         .iter()
         .map(|client| {
@@ -339,7 +322,7 @@ fn clients(state: &mut State, paint: Paint, width: usize, room: usize) -> Vec<Li
             (row, if client.odd.is_some() { Tone::Bad } else { Tone::Plain })
         })
         .collect();
-    list(&CLIENTS, &rows, selected - range.start, paint, width)
+    table(&CLIENTS, &rows, Some(selected), paint, width)
 }
 
 fn help(paint: Paint, width: usize) -> Vec<Line<'static>> {
