@@ -59,7 +59,9 @@ impl Node {
         match (&self.status.state, self.outlook.vote) {
             (Err(why), _) if why.starts_with(NO_ANSWER) => Condition::NoAnswer(why),
             (Err(why), _) => Condition::Down(why),
-            (Ok(_), Some(Vote::After(left))) if left > self.age => Condition::InQuarantine(left - self.age),
+            (Ok(_), Some(Vote::After(left))) if left > self.age => {
+                Condition::InQuarantine(left.saturating_sub(self.age))
+            }
             (Ok(_), Some(Vote::Unmarked)) => Condition::Unmarked,
             _ => Condition::Up,
         }

@@ -15,7 +15,7 @@ use crate::support::{LIMIT, Running};
 /// A program on a terminal of its own. Dropping it kills the program.
 pub(crate) struct Terminal {
     pub(crate) running: Running,
-    terminal: Pty,
+    pty: Pty,
     screen: Arc<(Mutex<Parser>, Condvar)>,
 }
 
@@ -24,21 +24,21 @@ impl Terminal {
     pub(crate) fn start(command: Command, columns: u16, rows: u16) -> Self {
         let screen = Arc::new((Mutex::new(Parser::new(cells(rows), cells(columns), 0)), Condvar::new()));
         let shown = screen.clone();
-        let (terminal, child) = Pty::start(command, (columns, rows), move |bytes| {
+        let (pty, child) = Pty::start(command, (columns, rows), move |bytes| {
             shown.0.lock().unwrap_or_else(PoisonError::into_inner).process(bytes);
             shown.1.notify_all();
         });
-        Self { running: Running(child), terminal, screen }
+        Self { running: Running(child), pty, screen }
     }
 
     pub(crate) fn press(&mut self, keys: &str) {
-        self.terminal.press(keys);
+        self.pty.press(keys);
     }
 
     /// Gives the terminal another size.
     pub(crate) fn resize(&mut self, columns: u16, rows: u16) {
         self.parser().screen_mut().set_size(cells(rows), cells(columns));
-        self.terminal.resize((columns, rows));
+        self.pty.resize((columns, rows));
     }
 
     /// Waits until the screen has a text.
@@ -67,7 +67,7 @@ impl Terminal {
     pub(crate) fn ends(&mut self) -> Option<i32> {
         let code = self.running.code();
         self.until("the terminal is restored", |screen| !screen.alternate_screen() && !screen.hide_cursor());
-        assert!(self.terminal.is_usual(), "the modes of the terminal are not restored");
+        assert!(self.pty.is_usual(), "the modes of the terminal are not restored");
         code
     }
 

@@ -5,7 +5,6 @@ use std::time::{Duration, SystemTime};
 
 use ratatui::{Frame, layout::Rect, text::Line};
 use redlock::{Kind, LockInfo};
-use unicode_width::UnicodeWidthStr;
 
 use super::{
     details,
@@ -353,6 +352,7 @@ fn scrolled(state: &mut State, lines: Vec<Line<'static>>, room: usize) -> Vec<Li
 #[cfg(test)]
 mod tests {
     use ratatui::{Terminal, backend::TestBackend, buffer::Buffer, style::Color};
+    use unicode_width::UnicodeWidthStr;
 
     use super::*;
     use crate::{
