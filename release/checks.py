@@ -71,6 +71,7 @@ def is_binary(content: bytes) -> bool:
 
 def packages(folder: Path) -> list[Package]:
     """Every package that users install, with its budget."""
+    # The command `redlock` is the largest of them: docs/releasing.md has its size.
     small = ("python/*.whl", "npm/*.tgz", "archives/*")
     found = [(path, 3 * MEGABYTE) for kind in small for path in sorted(folder.glob(kind))]
     jars = [

@@ -83,10 +83,10 @@ class Build:
         self._run("cargo", build, "--locked", "--quiet", "--profile", self.profile, "--target", target, *packages)
         return self.cargo_target / self.target.rust / self.profile
 
-    def wheel(self, folder: str, crate: str, arguments: list[str]) -> Path:
+    def wheel(self, folder: str, crate: str, profile: str, arguments: list[str]) -> Path:
         """Build the wheel of the Python project in `folder`, with the crate's licences and bill of materials."""
         with tempfile.TemporaryDirectory() as work:
-            maturin = [str(toolchain.tools() / "maturin"), "build", "--locked", "--quiet", "--profile", self.profile]
+            maturin = [str(toolchain.tools() / "maturin"), "build", "--locked", "--quiet", "--profile", profile]
             maturin += ["--out", work, *arguments]
             if not self.is_dev:
                 maturin += ["--target", self.target.rust, "--compatibility", self.target.wheel]
@@ -120,14 +120,15 @@ class Build:
             self._keep(made, "redlock/_native.pyd")
             return
         for abi in abis:
-            self.wheel(self.release.python.folder, self.release.python.crate, ABIS[abi])
+            self.wheel(self.release.python.folder, self.release.python.crate, self.profile, ABIS[abi])
 
     def programs(self) -> None:
         """Build the wheels that put the programs on the PATH. All other packages have the program from its wheel."""
         if not self.is_dev:
             self.environment |= self._environment(program=True)
         for program in self.release.programs:
-            wheel = self.wheel(program.folder, program.crate, [] if self.is_dev else ["--strip"])
+            profile, arguments = (self.profile, []) if self.is_dev else (f"{self.profile}-program", ["--strip"])
+            wheel = self.wheel(program.folder, program.crate, profile, arguments)
             name = self.target.program(program.name)
             with zipfile.ZipFile(wheel) as archive, tempfile.TemporaryDirectory() as work:
                 (entry,) = [entry for entry in archive.namelist() if entry.endswith(f".data/scripts/{name}")]

@@ -28,6 +28,8 @@ pub mod register;
 pub mod scenario;
 pub mod server;
 pub mod sim;
+#[cfg(unix)]
+pub mod terminal;
 pub mod tls;
 pub mod worker;
 

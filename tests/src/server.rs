@@ -9,11 +9,12 @@ use std::os::{
 };
 use std::{
     env, fs,
+    io::Write,
     net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio, id},
     sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed},
-    thread::sleep,
+    thread::{sleep, spawn},
     time::{Duration, Instant},
 };
 
@@ -292,6 +293,19 @@ fn claimed_port() -> (u16, Claim) {
             return (port, claim);
         }
     }
+}
+
+/// The URL of a listener that answers each connection with HTTP. It ends with the process.
+pub fn not_redis() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("redis://{}", listener.local_addr().expect("an address"));
+    spawn(move || {
+        for stream in listener.incoming() {
+            // The client may be gone.
+            let _ = stream.and_then(|mut stream| stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n"));
+        }
+    });
+    url
 }
 
 /// The channels on which the release of a lock, a read/write lock or a semaphore at `key` is announced.

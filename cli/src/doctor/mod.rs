@@ -11,7 +11,7 @@ pub(crate) use self::{
     checks::{CHECKS, Check},
     facts::Facts,
     finding::{Finding, Report, Severity},
-    outlook::{Outlook, Vote},
+    outlook::{Outlook, Role, Vote},
 };
 
 /// The page of a check: its heading there is the check's name.

@@ -1,16 +1,62 @@
 //! What a live view shows of a node beyond its answers: its role, its clock, and whether it votes.
 
+use std::fmt::{Display, Formatter, Result};
+
 pub(crate) use super::checks::markers::Vote;
 use super::{
     checks::{clocks, markers},
     facts::Facts,
 };
 
+/// The role of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// A master with this number of replicas.
+    Master(usize),
+    /// A replica, which grants no lock.
+    Replica,
+    /// A cluster.
+    Cluster,
+    /// A Sentinel, which grants no lock.
+    Sentinel,
+}
+
+impl Role {
+    /// The role in one word.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Master(_) => "master",
+            Self::Replica => "replica",
+            Self::Cluster => "cluster",
+            Self::Sentinel => "sentinel",
+        }
+    }
+
+    /// The number of replicas of a master.
+    pub(crate) fn replicas(self) -> Option<usize> {
+        if let Self::Master(replicas) = self { Some(replicas) } else { None }
+    }
+
+    /// Whether a server with this role can be a node.
+    pub(crate) fn grants(self) -> bool {
+        matches!(self, Self::Master(_) | Self::Cluster)
+    }
+}
+
+impl Display for Role {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> Result {
+        match self {
+            Self::Master(1) => formatter.write_str("master, 1 replica"),
+            Self::Master(replicas @ 2..) => write!(formatter, "master, {replicas} replicas"),
+            _ => formatter.write_str(self.as_str()),
+        }
+    }
+}
+
 /// What is known of a node. `None`: it does not tell.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Outlook {
-    /// `master`, `master, 2 replicas`, `replica`, `cluster` or `sentinel`.
-    pub(crate) role: Option<String>,
+    pub(crate) role: Option<Role>,
     /// How far its clock is before those of the others, in seconds.
     pub(crate) clock: Option<f64>,
     /// Whether that is more than NTP would leave.
@@ -29,12 +75,11 @@ impl Outlook {
             if outlook.role.is_some() {
                 continue;
             }
-            outlook.role = one.info().map(|info| match (info.mode.as_deref(), info.replicas.len()) {
-                (Some(mode @ ("cluster" | "sentinel")), _) => mode.to_owned(),
-                _ if info.is_replica => "replica".to_owned(),
-                (_, 0) => "master".to_owned(),
-                (_, 1) => "master, 1 replica".to_owned(),
-                (_, replicas) => format!("master, {replicas} replicas"),
+            outlook.role = one.info().map(|info| match info.mode.as_deref() {
+                Some("cluster") => Role::Cluster,
+                Some("sentinel") => Role::Sentinel,
+                _ if info.is_replica => Role::Replica,
+                _ => Role::Master(info.replicas.len()),
             });
             if let Some(offset) = offsets.iter().find(|offset| offset.address == one.address()) {
                 (outlook.clock, outlook.is_off) = (Some(offset.seconds), offset.is_large());
@@ -66,7 +111,7 @@ mod tests {
             readings[0].time += Duration::from_secs(3);
         }
         let outlooks = Outlook::of_all(&made.facts);
-        assert_eq!(outlooks[0].role.as_deref(), Some("replica"));
+        assert_eq!(outlooks[0].role, Some(Role::Replica));
         assert_eq!(outlooks[0].vote, None, "a replica has no vote");
         assert_eq!(outlooks[1].vote, Some(Vote::After(Duration::from_secs(60))));
         assert_eq!((outlooks[2].vote, outlooks[2].is_off), (Some(Vote::Votes), true));
@@ -78,7 +123,7 @@ mod tests {
     fn a_new_deployment_and_a_single_node_have_no_votes() {
         for nodes in [1, 3] {
             let outlooks = Outlook::of_all(&Made::quorum(nodes).facts);
-            assert!(outlooks.iter().all(|outlook| outlook.vote.is_none() && outlook.role.as_deref() == Some("master")));
+            assert!(outlooks.iter().all(|outlook| outlook.vote.is_none() && outlook.role == Some(Role::Master(0))));
         }
     }
 }

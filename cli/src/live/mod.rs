@@ -1,5 +1,6 @@
 //! What the servers show now, and the views that follow it: one snapshot for all of them.
 
+mod nodes;
 mod pause;
 pub(crate) mod snapshot;
 pub(crate) mod top;

@@ -7,13 +7,14 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use redlock::{
-    Client, Kind, LockError, LockInfo, LockOptions, NodeStatus, NodeView, Page,
+    Client, Kind, LockError, LockInfo, LockOptions, NodeView, Page,
     identity::{ConnectedClient, Identity},
 };
 use serde_json::{Map, Value, json};
 
+use super::nodes::{Examiner, Node};
 use crate::{failure::Failure, glob, holder};
 
 /// How many locks are inspected at once.
@@ -30,12 +31,15 @@ const LIST_PAUSE: Duration = Duration::from_secs(10);
 pub(crate) struct Snapshot {
     /// The time of this machine.
     pub(crate) when: SystemTime,
-    pub(crate) nodes: Vec<NodeStatus>,
-    /// The locks that are taken or waited for. First those with the most waiters, of these the oldest.
+    pub(crate) nodes: Vec<Node>,
+    /// The locks that are taken or waited for. First those with the most waiters, of these the oldest. In an outage they
+    /// are those of the last look that found them.
     pub(crate) locks: Vec<Lock>,
+    /// When the locks were found; `None` if they never were.
+    pub(crate) locks_when: Option<SystemTime>,
     /// The clients that name their connections; `None` if no node lists them.
     pub(crate) clients: Option<Vec<Connected>>,
-    /// Why the locks are not known.
+    /// Why the locks are not known now.
     pub(crate) trouble: Option<String>,
     /// When the keys were scanned; `None` if only contended locks are known.
     pub(crate) scanned: Option<SystemTime>,
@@ -82,23 +86,15 @@ impl Snapshot {
         });
         let members = [
             ("when", json!(seconds(self.when))),
-            ("nodes", self.nodes.iter().map(node_json).collect()),
+            ("nodes", self.nodes.iter().map(Node::json).collect()),
             ("locks", locks.collect()),
+            ("locks_when", json!(self.locks_when.map(seconds))),
             ("clients", self.clients.as_ref().map_or(Value::Null, |all| all.iter().map(Connected::json).collect())),
             ("trouble", json!(self.trouble)),
             ("scanned", json!(self.scanned.map(seconds))),
         ];
         members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
-}
-
-fn node_json(node: &NodeStatus) -> Value {
-    json!({
-        "node": node.node,
-        "error": node.state.as_ref().err(),
-        "version": node.state.as_ref().ok().and_then(|info| info.version.clone()),
-        "round_trip": node.round_trip.as_secs_f64(),
-    })
 }
 
 impl Connected {
@@ -130,6 +126,9 @@ pub(crate) struct Source {
     /// Further names that had waiters once, as long as the lock is taken.
     contended: BTreeSet<String>,
     scanned: Option<SystemTime>,
+    examiner: Examiner,
+    /// The locks of the last look that found them, and when that was.
+    found: Option<(SystemTime, Vec<Lock>)>,
     /// The last list of clients, if there were many.
     listed: Option<(Instant, Vec<Connected>)>,
 }
@@ -140,7 +139,9 @@ impl Source {
         let name = pattern.filter(|pattern| !pattern.contains(['*', '?', '[', '\\']));
         let (pattern, name) = (pattern.map(str::to_owned), name.map(str::to_owned));
         let kept = name.clone().into_iter().collect();
-        Self { client, pattern, name, kept, contended: BTreeSet::new(), scanned: None, listed: None }
+        let examiner = Examiner::new(client.clone());
+        let contended = BTreeSet::new();
+        Self { client, pattern, name, kept, contended, scanned: None, examiner, found: None, listed: None }
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -180,20 +181,25 @@ impl Source {
         Ok(left)
     }
 
-    /// The nodes, locks and clients now. Fails only if the client is closed: an outage is part of the snapshot.
+    /// The nodes, locks and clients now. Fails only if the client is closed: an outage is part of the snapshot. A node
+    /// that gives no answer holds it up by three times the limit of a reply at most.
     pub(crate) async fn snapshot(&mut self) -> Result<Snapshot, LockError> {
-        let nodes = self.client.ping().await?;
-        // Before the locks: their holders are looked up in this list.
-        let clients = self.clients().await;
+        self.examiner.begin();
+        // Before the locks: their holders are looked up in the list of clients.
+        let (pinged, clients) = join(self.client.ping(), self.clients()).await;
+        let pinged = pinged?;
         let when = SystemTime::now();
-        let (locks, trouble) = match self.locks().await {
+        let trouble = match self.locks().await {
             Ok(mut locks) => {
                 self.count_nodes(&mut locks).await?;
-                (locks, None)
+                self.found = Some((when, locks));
+                None
             }
-            Err(error) => (Vec::new(), Some(Failure::from(error).message)),
+            Err(error) => Some(Failure::from(error).message),
         };
-        Ok(Snapshot { when, nodes, locks, clients, trouble, scanned: self.scanned })
+        let (locks_when, locks) = self.found.clone().unzip();
+        let (nodes, locks) = (self.examiner.nodes(pinged).await, locks.unwrap_or_default());
+        Ok(Snapshot { when, nodes, locks, locks_when, clients, trouble, scanned: self.scanned })
     }
 
     /// The locks now, in the order of a snapshot.
@@ -309,6 +315,31 @@ impl<'a> Programs<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::block::block;
+
+    #[test]
+    fn an_outage_leaves_the_locks_of_the_last_look() {
+        let client = Client::new(redlock::Config::new(["memory://outage"])).expect("a client");
+        let lease = client.lock("x", LockOptions::default()).expect("a lock").acquire_blocking().expect("a lease");
+        let mut source = Source::new(client.clone(), Some("x"));
+        let mut look = || block(source.snapshot()).expect("a look");
+        let before = look();
+        assert_eq!((before.locks.len(), before.locks_when), (1, Some(before.when)));
+        let memory = redlock::Memory::named("outage");
+        memory.stop();
+        let outage = look();
+        assert!(outage.trouble.is_some() && outage.nodes[0].status.state.is_err(), "{outage:?}");
+        assert_eq!((outage.locks.len(), outage.locks_when), (1, Some(before.when)));
+        memory.start();
+        let after = look();
+        assert_eq!(
+            (after.locks.len(), after.locks_when, after.trouble),
+            (0, Some(after.when), None),
+            "its keys are lost"
+        );
+        drop(lease);
+        client.close_blocking();
+    }
 
     fn identity(app: &str, quorum: usize) -> Identity {
         let uuid = "0f6b7d0e-9f3c-4b1e-8a53-6f1d2c3b4a59";

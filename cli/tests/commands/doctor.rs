@@ -17,7 +17,7 @@ use redlock::{
 use redlock_tests::{
     clocks::WallClock,
     deployments::{Cluster, Watched},
-    server::Server,
+    server::{Server, not_redis},
     tls::Certificates,
 };
 use serde_json::Value;
@@ -341,15 +341,7 @@ fn a_server_that_is_down_wrong_frozen_or_forbidden_has_one_line_that_says_what_t
     server.stop();
     one_line(&server.url(), &[&address, "connection refused", "Check that the server is up"]);
 
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let url = format!("redis://{}", listener.local_addr().expect("an address"));
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            // The client may be gone.
-            let _ = stream.and_then(|mut stream| stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n"));
-        }
-    });
-    one_line(&url, &["does not speak Redis' protocol", "Check the port"]);
+    one_line(&not_redis(), &["does not speak Redis' protocol", "Check the port"]);
 }
 
 #[test]

@@ -1,9 +1,7 @@
 //! Servers that are down, wrong, frozen or closed to this user, and wrong lines: exit codes, and one line that says what
 //! to do.
 
-use std::{io::Write, net::TcpListener, thread::spawn};
-
-use redlock_tests::server::Server;
+use redlock_tests::server::{Server, not_redis};
 
 use crate::support::{Ran, command, on, on_quorum, run};
 
@@ -57,16 +55,8 @@ fn a_server_that_is_down_is_69() {
 
 #[test]
 fn a_wrong_server_is_69() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let url = format!("redis://{}", listener.local_addr().expect("an address"));
-    spawn(move || {
-        for stream in listener.incoming() {
-            // The client may be gone.
-            let _ = stream.and_then(|mut stream| stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n"));
-        }
-    });
     for arguments in COMMANDS {
-        check(&with_url(&url, arguments), 69, &["does not speak Redis' protocol", "URL? Check", "--url"]);
+        check(&with_url(&not_redis(), arguments), 69, &["does not speak Redis' protocol", "URL? Check", "--url"]);
     }
 }
 

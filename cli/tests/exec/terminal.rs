@@ -4,19 +4,14 @@
 //! its exec, the kernel cannot stop dash, and no parent sees a stop, with or without `redlock`.
 
 use std::{
-    fs::{self, File, OpenOptions},
-    io::{Read, Write},
-    os::{fd::OwnedFd, unix::process::CommandExt},
+    fs,
     path::PathBuf,
     process::{Child, Command},
     sync::{Arc, Mutex, PoisonError},
-    thread::spawn,
 };
 
-use rustix::{
-    process::{Pid, Signal, ioctl_tiocsctty, kill_process_group, setsid},
-    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
-};
+use redlock_tests::terminal::Pty;
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::command::{Scene, is_alive, rounds, state, until};
 
@@ -26,50 +21,26 @@ const SUSPEND: &str = "\x1a";
 /// bash on a pseudo-terminal. Dropping it ends it with its jobs.
 struct Shell {
     child: Child,
-    keys: File,
+    terminal: Pty,
     screen: Arc<Mutex<String>>,
-    terminal: PathBuf,
 }
 
 impl Shell {
-    #[allow(unsafe_code, reason = "std starts no session")]
     fn start(scene: &Scene) -> Self {
-        let keys = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
-        grantpt(&keys).expect("a terminal");
-        unlockpt(&keys).expect("a terminal");
-        let terminal = PathBuf::from(ptsname(&keys, Vec::new()).expect("a name").into_string().expect("a name"));
-        let side = OpenOptions::new().read(true).write(true).open(&terminal).expect("a terminal");
         let mut command = Command::new("bash");
         command.args(["--norc", "--noprofile", "--noediting", "-i"]);
         scene.in_folder(&mut command);
         command.env("PATH", path_with_redlock()).env("PS1", "$ ").env("TERM", "dumb").env_remove("HISTFILE");
-        let stream = || OwnedFd::from(side.try_clone().expect("a stream"));
-        command.stdin(stream()).stdout(stream()).stderr(stream());
-        // SAFETY: two system calls. The standard input is the terminal by then.
-        unsafe {
-            command.pre_exec(|| {
-                setsid()?;
-                ioctl_tiocsctty(rustix::stdio::stdin())?;
-                Ok(())
-            })
-        };
-        let child = command.spawn().expect("bash starts");
-        let keys = File::from(keys);
         let screen = Arc::new(Mutex::new(String::new()));
-        let (mut output, shown) = (keys.try_clone().expect("a stream"), screen.clone());
-        spawn(move || {
-            let mut bytes = [0; 4096];
-            // It fails once the last process on the terminal has ended.
-            while let Ok(read @ 1..) = output.read(&mut bytes) {
-                let text = String::from_utf8_lossy(&bytes[..read]);
-                shown.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);
-            }
+        let shown = screen.clone();
+        let (terminal, child) = Pty::start(command, (80, 24), move |bytes| {
+            shown.lock().unwrap_or_else(PoisonError::into_inner).push_str(&String::from_utf8_lossy(bytes));
         });
-        Self { child, keys, screen, terminal }
+        Self { child, terminal, screen }
     }
 
     fn press(&mut self, keys: &str) {
-        self.keys.write_all(keys.as_bytes()).expect("a terminal");
+        self.terminal.press(keys);
     }
 
     fn enter(&mut self, line: &str) {
@@ -321,7 +292,7 @@ fn the_modes_of_the_terminal_are_restored_after_a_kill() {
     let command = scene.pid("pid");
     kill_process_group(command, Signal::KILL).expect("it leads a group");
     shell.code(137);
-    let modes = Command::new("stty").arg("-F").arg(&shell.terminal).arg("-a").output().expect("stty");
+    let modes = Command::new("stty").arg("-F").arg(shell.terminal.path()).arg("-a").output().expect("stty");
     let modes = String::from_utf8_lossy(&modes.stdout).into_owned();
     assert!(modes.contains(" icanon") && modes.contains(" echo "), "{modes}");
 }

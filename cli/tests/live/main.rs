@@ -1,5 +1,7 @@
 //! `redlock top`, `redlock watch` and `redlock web` with real servers.
 
+#[cfg(unix)]
+mod outages;
 mod support;
 #[cfg(unix)]
 mod terminal;

@@ -173,10 +173,31 @@ fn a_server_that_dies_is_reported_until_it_is_back() {
     acquire(&server, "x");
     top.hides("Check that the servers are up");
     top.shows("> x");
+    top.press("q");
+    assert_eq!(top.ends(), Some(0));
+}
+
+#[test]
+fn a_server_that_freezes_is_shown_with_the_last_locks_until_it_thaws() {
+    let mut server = Server::start();
+    acquire(&server, "x");
+    let mut top = start(&server, &["x"]);
+    top.shows("> x");
+    top.shows("master");
     server.freeze();
-    top.shows("no answer");
+    top.shows("frozen or out of reach: no answer");
+    top.shows("The locks are those of");
+    top.shows("> x");
+    top.hides("master");
+    // The keys work meanwhile.
+    top.press("?");
+    top.shows("this help");
+    top.press(ESCAPE);
+    top.shows("> x");
     server.thaw();
-    top.hides("no answer");
+    top.hides("frozen");
+    top.hides("The locks are those of");
+    top.shows("master");
     top.press("q");
     assert_eq!(top.ends(), Some(0));
 }

@@ -6,8 +6,8 @@ use std::{
     net::TcpStream,
     process::Stdio,
     sync::mpsc::{Receiver, channel},
-    thread::{sleep, spawn},
-    time::Duration,
+    thread::spawn,
+    time::{Duration, Instant},
 };
 
 use redlock_tests::server::Server;
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::support::{LIMIT, Running, acquire, command, release, until};
 
-struct Web {
+pub(crate) struct Web {
     running: Running,
     address: String,
     stderr: Receiver<String>,
@@ -23,14 +23,14 @@ struct Web {
 
 /// An answer.
 #[derive(Debug)]
-struct Answer {
+pub(crate) struct Answer {
     status: u16,
     head: String,
     body: String,
 }
 
 impl Answer {
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         assert_eq!(self.status, 200, "{self:?}");
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
@@ -41,7 +41,7 @@ impl Answer {
 }
 
 impl Web {
-    fn start(urls: &str, arguments: &[&str]) -> Self {
+    pub(crate) fn start(urls: &str, arguments: &[&str]) -> Self {
         let own = ["web", "--listen", "127.0.0.1:0", "--every", "100ms"];
         let mut web = command(urls, &[&own[..], arguments].concat());
         web.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -76,7 +76,7 @@ impl Web {
         Answer { status, head: head.to_owned(), body: body.to_owned() }
     }
 
-    fn get(&self, path: &str, headers: &str) -> Answer {
+    pub(crate) fn get(&self, path: &str, headers: &str) -> Answer {
         self.send(&format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n{headers}\r\n", self.address))
     }
 
@@ -322,12 +322,14 @@ fn a_stream_shows_each_change_and_the_servers_are_asked_only_while_it_is_read() 
     drop(reader);
     let calls = || -> String { server.command::<String>(&["INFO", "commandstats"]) };
     let evals = |stats: String| stats.lines().find(|line| line.starts_with("cmdstat_evalsha:")).map(str::to_owned);
-    let mut last = None;
+    let (mut last, mut since) = (None, Instant::now());
     until("nobody asks any more", || {
+        let now = Some(evals(calls()));
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
         // Several times as long as --every.
-        sleep(Duration::from_secs(1));
-        let before = last.replace(evals(calls()));
-        before == last
+        since.elapsed() > Duration::from_secs(1)
     });
     web.get("/metrics", "");
     assert_ne!(last, Some(evals(calls())), "a request asks the servers");
@@ -373,9 +375,98 @@ fn an_outage_is_shown() {
         shown = web.get("/api/snapshot", "").json();
         shown["trouble"].is_string()
     });
-    assert!(shown["nodes"][0]["error"].is_string() && shown["locks"] == serde_json::json!([]), "{shown}");
+    let node = &shown["nodes"][0];
+    assert!(node["state"] == "down" && node["error"].is_string() && node["role"].is_null(), "{shown}");
+    assert!(shown["locks"][0]["name"] == "x" && shown["locks_when"].as_f64() < shown["when"].as_f64(), "{shown}");
     assert_eq!(web.get("/healthz", "").status, 200);
     assert!(web.get("/metrics", "").body.contains("redlock_locks_known 0"));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_server_that_freezes_is_shown_with_the_last_locks_until_it_thaws() {
+    let mut server = Server::start();
+    acquire(&server, "x");
+    let web = Web::start(&server.url(), &["--scan"]);
+    let mut stream = web.connect();
+    let request = format!("GET /api/stream HTTP/1.0\r\nHost: {}\r\n\r\n", web.address);
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut reader = BufReader::new(stream);
+    let before = event(&mut reader);
+    assert_eq!(
+        (&before["nodes"][0]["state"], &before["nodes"][0]["role"]),
+        (&"up".into(), &"master".into()),
+        "{before}"
+    );
+    server.freeze();
+    let mut frozen = Value::Null;
+    until("the freeze is seen", || {
+        frozen = event(&mut reader);
+        frozen["trouble"].is_string()
+    });
+    let node = &frozen["nodes"][0];
+    assert!(
+        node["state"] == "no_answer" && node["text"].as_str().is_some_and(|text| text.starts_with("frozen")),
+        "{frozen}"
+    );
+    assert_eq!(frozen["locks"][0]["name"], "x", "the last locks stay: {frozen}");
+    assert!(frozen["locks_when"].as_f64() < frozen["when"].as_f64(), "{frozen}");
+    // The page is served, and says so to monitoring.
+    assert_eq!((web.get("/", "").status, web.get("/healthz", "").status), (200, 200));
+    let metrics = web.get("/metrics", "").body;
+    let sample = format!("redlock_node_no_answer{{node=\"127.0.0.1:{}\"}} 1", server.port());
+    assert!(metrics.lines().any(|line| line == sample), "{metrics}");
+    server.thaw();
+    let mut after = Value::Null;
+    until("the thaw is seen", || {
+        after = event(&mut reader);
+        after["trouble"].is_null()
+    });
+    assert!(after["nodes"][0]["state"] == "up" && after["locks_when"] == after["when"], "{after}");
+}
+
+#[test]
+fn nodes_have_their_role_their_clock_and_their_vote() {
+    let mut servers = [Server::start(), Server::start(), Server::start()];
+    let urls = servers.iter().map(Server::url).collect::<Vec<_>>().join(",");
+    let acquire = |name: &str| {
+        let output = command(&urls, &["acquire", name, "--ttl", "60"]).output().expect("redlock runs");
+        assert!(output.status.success(), "{output:?}");
+    };
+    acquire("x");
+    servers[0].stop();
+    servers[0].restart();
+    // The quarantine begins with the first acquire after the restart.
+    acquire("y");
+    let web = Web::start(&urls, &[]);
+    let mut shown = Value::Null;
+    until("the nodes are examined", || {
+        shown = web.get("/api/snapshot", "").json();
+        shown["nodes"].as_array().is_some_and(|nodes| nodes.iter().all(|node| node["votes"].is_boolean()))
+    });
+    let nodes = &shown["nodes"];
+    assert_eq!((&nodes[0]["state"], &nodes[1]["state"]), (&"quarantine".into(), &"up".into()), "{shown}");
+    assert!(nodes[0]["votes_in"].as_f64().is_some_and(|left| left > 0.0 && left <= 66.0), "{shown}");
+    assert!(nodes[0]["text"].as_str().is_some_and(|text| text.starts_with("in quarantine, votes in ")), "{shown}");
+    for (node, votes) in [(0, false), (1, true), (2, true)] {
+        assert_eq!((&nodes[node]["votes"], &nodes[node]["role"]), (&votes.into(), &"master".into()), "{shown}");
+        assert!(nodes[node]["clock"].as_f64().is_some_and(|clock| clock.abs() < 1.0), "{shown}");
+    }
+    let metrics = web.get("/metrics", "").body;
+    let has = |metric: &str, node: usize, more: &str| {
+        let start = format!("{metric}{{node=\"127.0.0.1:{}\"{more}", servers[node].port());
+        assert!(metrics.lines().any(|line| line.starts_with(&start)), "{start} is not in {metrics}");
+    };
+    has("redlock_node_votes", 0, "} 0");
+    has("redlock_node_votes", 1, "} 1");
+    has("redlock_node_quarantine_seconds", 1, "} 0");
+    has("redlock_node_clock_offset_seconds", 2, "} ");
+    has("redlock_node_role", 2, ",role=\"master\"} 1");
+    has("redlock_node_replicas", 2, "} 0");
+    has("redlock_node_no_answer", 2, "} 0");
+    let left = metrics.lines().find(|line| line.starts_with("redlock_node_quarantine_seconds{"));
+    let left = left.and_then(|line| line.rsplit(' ').next()).and_then(|left| left.parse::<f64>().ok());
+    assert!(left.is_some_and(|left| left > 0.0), "{metrics}");
 }
 
 #[cfg(unix)]

@@ -4,7 +4,7 @@ use ratatui::text::Line;
 use redlock::{Kind, NodeView};
 
 use super::{
-    paint::{Column, Paint, Tone, aligned, widths},
+    paint::{self, Column, Paint, Tone},
     render::{held_for, kind, process},
     state::State,
 };
@@ -31,7 +31,7 @@ pub(super) fn lines(state: &State, name: &str, paint: Paint, width: usize) -> Ve
     let lock = state.lock(name);
     let info = lock.and_then(|lock| lock.info.as_ref());
     let mut lines = paint.wrapped(&format!("Lock {name}"), Tone::Strong, width, 3);
-    let now = state.locks_when;
+    let now = state.locks_when();
     let mut fact = |title: &str, value: String| {
         lines.push(paint.line(&format!("{title:8} {value}"), Tone::Plain, width));
     };
@@ -90,12 +90,7 @@ fn node(view: &NodeView) -> Vec<String> {
 }
 
 fn table(columns: &[Column], rows: Vec<Vec<String>>, paint: Paint, width: usize) -> Vec<Line<'static>> {
-    let rows: Vec<Vec<String>> = rows.into_iter().map(|row| row.iter().map(|cell| visible(cell)).collect()).collect();
-    let wide = widths(columns, &rows.iter().map(Vec::as_slice), width);
-    let titles = aligned(columns.iter().map(|column| column.title), columns, &wide);
-    let mut lines = vec![paint.line(&titles, Tone::Strong, width)];
-    lines.extend(
-        rows.iter().map(|row| paint.line(&aligned(row.iter().map(String::as_str), columns, &wide), Tone::Plain, width)),
-    );
-    lines
+    let visible_row = |row: Vec<String>| (row.iter().map(|cell| visible(cell)).collect(), Tone::Plain);
+    let rows: Vec<_> = rows.into_iter().map(visible_row).collect();
+    paint::table(columns, &rows, None, paint, width)
 }

@@ -3,22 +3,18 @@
 use std::{
     sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     thread,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use ratatui::crossterm::event::{self, Event, KeyEvent};
 use redlock::{Kind, LockOptions};
 
-use super::state::{Details, Judged};
+use super::state::Details;
 use crate::{
     block::block,
-    doctor::{Facts, Outlook},
     failure::Failure,
     live::snapshot::{Snapshot, Source},
 };
-
-/// The time between two examinations of the nodes, whose facts change less often than locks.
-const EXAMINED_EVERY: Duration = Duration::from_secs(30);
 
 /// What a thread found.
 #[derive(Debug)]
@@ -28,7 +24,6 @@ pub(super) enum Report {
     Resized,
     Looked(Box<Snapshot>),
     Details(Details),
-    Judged(Judged),
     /// How far the scan is: keys that were visited, all keys, locks.
     Scanning(u64, u64, usize),
     /// The scan is over; or why it failed.
@@ -55,27 +50,6 @@ pub(super) enum Ask {
 pub(super) fn at_servers(source: Source, every: Duration, reports: Sender<Report>) -> Sender<Ask> {
     let (ask, asks) = channel();
     start(reports, move |reports| look(source, every, &asks, reports));
-    ask
-}
-
-/// Examines the nodes from time to time, and when it is asked.
-pub(super) fn at_nodes(source: &Source, reports: Sender<Report>) -> Sender<()> {
-    let (ask, asks) = channel();
-    let client = source.client().clone();
-    start(reports, move |reports| {
-        loop {
-            let when = SystemTime::now();
-            let facts = Facts::of(block(client.examine(Duration::ZERO))?, client.config());
-            if reports.send(Report::Judged(Judged { when, outlooks: Outlook::of_all(&facts) })).is_err() {
-                return Ok(());
-            }
-            if asks.recv_timeout(EXAMINED_EVERY) == Err(RecvTimeoutError::Disconnected) {
-                return Ok(());
-            }
-            // Several changes at once are one.
-            while asks.try_recv().is_ok() {}
-        }
-    });
     ask
 }
 

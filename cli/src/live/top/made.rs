@@ -9,7 +9,10 @@ use redlock::{Client, Config, LockOptions, NodeView};
 
 use crate::{
     block::block,
-    live::snapshot::{Connected, Lock, Snapshot, Source},
+    live::{
+        nodes::Node,
+        snapshot::{Connected, Lock, Snapshot, Source},
+    },
 };
 
 /// The time of each look: 22:13:20Z.
@@ -53,17 +56,21 @@ pub(super) fn client(app: &str, odd: Option<&str>) -> Connected {
     client
 }
 
-/// A look at these nodes, with these locks and clients. A node that begins with `-` is down.
+/// A node. One that begins with `-` is down.
+pub(crate) fn node(name: &str) -> Node {
+    let mut status = MADE.snapshot.nodes[0].status.clone();
+    (status.node, status.round_trip) = (name.trim_start_matches('-').to_owned(), Duration::from_micros(420));
+    if name.starts_with('-') {
+        status.state = Err("connection refused".to_owned());
+    }
+    Node::new(status)
+}
+
+/// A look at these nodes, with these locks and clients.
 pub(super) fn snapshot(nodes: &[&str], locks: Vec<Lock>, clients: Vec<Connected>) -> Snapshot {
-    let nodes = nodes.iter().map(|name| {
-        let mut node = MADE.snapshot.nodes[0].clone();
-        (node.node, node.round_trip) = (name.trim_start_matches('-').to_owned(), Duration::from_micros(420));
-        if name.starts_with('-') {
-            node.state = Err("connection refused".to_owned());
-        }
-        node
-    });
-    Snapshot { when: now(), nodes: nodes.collect(), locks, clients: Some(clients), trouble: None, scanned: None }
+    let nodes = nodes.iter().map(|name| node(name)).collect();
+    let (when, clients) = (now(), Some(clients));
+    Snapshot { when, nodes, locks, locks_when: Some(when), clients, trouble: None, scanned: None }
 }
 
 /// What one node has of a held lock.

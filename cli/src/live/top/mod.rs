@@ -4,7 +4,7 @@ mod details;
 mod input;
 mod looks;
 #[cfg(test)]
-mod made;
+pub(super) mod made;
 mod paint;
 mod render;
 mod screen;
@@ -86,7 +86,6 @@ fn show(
     looks::at_signals(report.clone())?;
     let mut screen = Screen::take()?;
     looks::at_keys(report.clone());
-    let examine = looks::at_nodes(&source, report.clone());
     let ask = looks::at_servers(source, every, report);
     let mut state = State::default();
     loop {
@@ -97,7 +96,7 @@ fn show(
         let Ok(first) = reports.recv() else { return Ok(()) };
         // What came meanwhile is drawn at once.
         for report in std::iter::once(first).chain(reports.try_iter()) {
-            match take(&mut state, report, &mut screen, &examine)? {
+            match take(&mut state, report, &mut screen)? {
                 None => {}
                 Some(Demand::Quit) => return Ok(()),
                 Some(Demand::Suspend) => suspend(&mut screen)?,
@@ -113,27 +112,13 @@ fn show(
 
 /// Takes a report.
 #[cfg_attr(not(unix), allow(unused_variables, clippy::unnecessary_wraps, reason = "signals need the screen"))]
-fn take(
-    state: &mut State,
-    report: Report,
-    screen: &mut Screen,
-    examine: &Sender<()>,
-) -> Result<Option<Demand>, Failure> {
+fn take(state: &mut State, report: Report, screen: &mut Screen) -> Result<Option<Demand>, Failure> {
     match report {
         Report::Key(key) => return Ok(input::action(key, state.is_typing()).and_then(|action| state.act(action))),
         // The next drawing has the new size.
         Report::Resized => {}
-        Report::Looked(snapshot) => {
-            let up = |nodes: &[redlock::NodeStatus]| nodes.iter().map(|node| node.state.is_ok()).collect::<Vec<_>>();
-            let before = state.snapshot.as_ref().map(|before| up(&before.nodes));
-            if before.is_some_and(|before| before != up(&snapshot.nodes)) {
-                // Fails only if the thread has ended, which it reports.
-                let _ = examine.send(());
-            }
-            state.see(*snapshot);
-        }
+        Report::Looked(snapshot) => state.see(*snapshot),
         Report::Details(details) => state.see_details(details),
-        Report::Judged(judged) => state.judged = Some(judged),
         Report::Scanning(visited, keys, locks) => {
             state.remark = Some(format!("scanning: {visited} of {keys} keys, {locks} locks"));
         }

@@ -120,7 +120,7 @@ pub(super) struct Column {
 
 /// The widths of the columns that are shown on a screen of a width: those of their widest cells, less for those that give.
 /// A column that is not shown has none.
-pub(super) fn widths<'a>(
+fn widths<'a>(
     columns: &[Column],
     rows: &(impl Iterator<Item = &'a [String]> + Clone),
     screen: usize,
@@ -145,11 +145,7 @@ pub(super) fn widths<'a>(
 }
 
 /// The cells of a row as one text.
-pub(super) fn aligned<'a>(
-    cells: impl Iterator<Item = &'a str>,
-    columns: &[Column],
-    widths: &[Option<usize>],
-) -> String {
+fn aligned<'a>(cells: impl Iterator<Item = &'a str>, columns: &[Column], widths: &[Option<usize>]) -> String {
     let shown = cells.zip(columns).zip(widths).filter_map(|((cell, column), width)| {
         let width = (*width)?;
         let cell = cut(cell, width);
@@ -157,6 +153,31 @@ pub(super) fn aligned<'a>(
         Some(if column.right { space + &cell } else { cell + &space })
     });
     shown.collect::<Vec<_>>().join("  ")
+}
+
+/// A table below its titles. If a line is selected, all have a place for its sign.
+pub(super) fn table(
+    columns: &[Column],
+    rows: &[(Vec<String>, Tone)],
+    selected: Option<usize>,
+    paint: Paint,
+    screen: usize,
+) -> Vec<Line<'static>> {
+    let [none, sign] = if selected.is_some() { ["  ", "> "] } else { ["", ""] };
+    let wide = widths(columns, &rows.iter().map(|(row, _)| row.as_slice()), screen.saturating_sub(none.len()));
+    let titles = aligned(columns.iter().map(|column| column.title), columns, &wide);
+    let mut lines = vec![paint.line(&format!("{none}{titles}"), Tone::Strong, screen)];
+    for (at, (row, tone)) in rows.iter().enumerate() {
+        let text = aligned(row.iter().map(String::as_str), columns, &wide);
+        let line = if selected == Some(at) {
+            let space = " ".repeat(screen.saturating_sub(text.width() + sign.len()));
+            paint.line(&format!("{sign}{text}{space}"), *tone, screen).patch_style(Modifier::REVERSED)
+        } else {
+            paint.line(&format!("{none}{text}"), *tone, screen)
+        };
+        lines.push(line);
+    }
+    lines
 }
 
 #[cfg(test)]

@@ -3,20 +3,19 @@
 
 use std::time::{Duration, SystemTime};
 
-use ratatui::{Frame, layout::Rect, style::Modifier, text::Line};
-use redlock::{Kind, LockInfo, NodeStatus};
-use unicode_width::UnicodeWidthStr;
+use ratatui::{Frame, layout::Rect, text::Line};
+use redlock::{Kind, LockInfo};
 
 use super::{
     details,
     input::KEYS,
-    paint::{Column, Paint, Tone, aligned, widths},
-    state::{Order, State, View},
+    paint::{Column, Paint, Tone, table},
+    state::{Order, Place, State, View},
 };
 use crate::{
-    doctor::Vote,
     duration, holder,
     live::{
+        nodes::{Condition, Node},
         snapshot::{Connected, Lock},
         watch::clock_time,
     },
@@ -90,61 +89,40 @@ fn nodes(state: &State, paint: Paint, width: usize, height: usize) -> Vec<Line<'
     let Some(snapshot) = &state.snapshot else { return Vec::new() };
     let nodes = &snapshot.nodes;
     if height >= LOW && nodes.len() <= height / 4 {
-        let widest = nodes.iter().map(|node| node.node.len()).max().unwrap_or_default();
-        return nodes.iter().enumerate().map(|(at, one)| node(state, at, one, widest, paint, width)).collect();
+        let widest = nodes.iter().map(|node| node.status.node.len()).max().unwrap_or_default();
+        return nodes.iter().map(|one| node(one, widest, paint, width)).collect();
     }
-    let down: Vec<&str> = nodes.iter().filter(|node| node.state.is_err()).map(|node| node.node.as_str()).collect();
+    let down: Vec<&str> =
+        nodes.iter().filter(|node| node.status.state.is_err()).map(|node| node.status.node.as_str()).collect();
     let up = nodes.len() - down.len();
     let all = (format!("{up} of {} nodes up", nodes.len()), if down.is_empty() { Tone::Plain } else { Tone::Bad });
     let down = if down.is_empty() { String::new() } else { format!("! down: {}", down.join(", ")) };
     vec![paint.parts(vec![all, (down, Tone::Bad)], width)]
 }
 
-fn node(
-    state: &State,
-    at: usize,
-    NodeStatus { node, state: answer, round_trip, .. }: &NodeStatus,
-    widest: usize,
-    paint: Paint,
-    width: usize,
-) -> Line<'static> {
-    let name = |sign: &str| format!("{sign} {node:widest$}");
-    let info = match answer {
-        Ok(info) => info,
-        Err(why) => return paint.line(&format!("{}  down: {why}", name("!")), Tone::Bad, width),
-    };
-    let mut parts =
-        vec![("up".to_owned(), Tone::Plain), (format!("{:.1} ms", round_trip.as_secs_f64() * 1000.0), Tone::Plain)];
-    let mut sign = " ";
-    if let Some((outlook, age)) = state.outlook(at) {
-        match outlook.vote {
-            Some(Vote::After(left)) if left > age => {
-                sign = "!";
-                parts.push((
-                    format!("in quarantine, votes in {}", duration::show(left.saturating_sub(age))),
-                    Tone::Warning,
-                ));
-            }
-            Some(Vote::Unmarked) => {
-                sign = "!";
-                parts.push(("has lost its keys, does not vote".to_owned(), Tone::Warning));
-            }
-            _ => {}
-        }
-        if let Some(role) = &outlook.role {
-            let tone = if role == "replica" || role == "sentinel" { Tone::Bad } else { Tone::Plain };
-            parts.push((role.clone(), tone));
-        }
-        if let Some(clock) = outlook.clock {
-            // Not -0.000.
-            let clock = if clock.abs() < 0.0005 { 0.0 } else { clock };
-            let tone = if outlook.is_off { Tone::Warning } else { Tone::Plain };
-            sign = if outlook.is_off { "!" } else { sign };
-            parts.push((format!("clock {clock:+.3}s"), tone));
-        }
+fn node(node: &Node, widest: usize, paint: Paint, width: usize) -> Line<'static> {
+    let (condition, status) = (node.condition(), &node.status);
+    let name = |sign: &str| format!("{sign} {:widest$}", status.node);
+    let Ok(info) = &status.state else { return paint.line(&format!("{}  {condition}", name("!")), Tone::Bad, width) };
+    let up = ("up".to_owned(), Tone::Plain);
+    let mut parts = vec![up, (format!("{:.1} ms", status.round_trip.as_secs_f64() * 1000.0), Tone::Plain)];
+    if condition != Condition::Up {
+        parts.push((condition.to_string(), Tone::Warning));
+    }
+    if let Some(role) = node.role() {
+        parts.push((role.to_string(), if role.grants() { Tone::Plain } else { Tone::Bad }));
+    }
+    if let Some(clock) = node.clock() {
+        // Not -0.000.
+        let clock = if clock.abs() < 0.0005 { 0.0 } else { clock };
+        let tone = if node.is_clock_off() { Tone::Warning } else { Tone::Plain };
+        parts.push((format!("clock {clock:+.3}s"), tone));
     }
     parts.push((info.version.clone().unwrap_or_default(), Tone::Faint));
-    parts.insert(0, (name(sign), if sign == "!" { Tone::Warning } else { Tone::Plain }));
+    let needs_attention =
+        condition != Condition::Up || node.is_clock_off() || node.role().is_some_and(|role| !role.grants());
+    let (sign, tone) = if needs_attention { ("!", Tone::Warning) } else { (" ", Tone::Plain) };
+    parts.insert(0, (name(sign), tone));
     paint.parts(parts, width)
 }
 
@@ -154,7 +132,7 @@ fn trouble(state: &State, paint: Paint, width: usize, height: usize) -> Vec<Line
         return Vec::new();
     };
     let old =
-        state.locks_when.map_or_else(String::new, |when| format!(" The locks are those of {}.", clock_time(when)));
+        state.locks_when().map_or_else(String::new, |when| format!(" The locks are those of {}.", clock_time(when)));
     paint.wrapped(&format!("! {trouble}{old}"), Tone::Bad, width, if height < LOW { 2 } else { 4 })
 }
 
@@ -218,11 +196,7 @@ const LOCKS: [Column; 7] = [
 
 fn locks(state: &mut State, paint: Paint, width: usize, room: usize) -> Vec<Line<'static>> {
     let count = state.shown().len();
-    let page = room.saturating_sub(1);
-    let mut place = state.place.clone();
-    let range = place.scroll(count, page);
-    let selected = place.selected;
-    (state.place, state.page, state.lines) = (place, page, count);
+    let (range, selected) = part(state, |state| &mut state.place, count, room);
     if count == 0 {
         return state.snapshot.as_ref().map_or_else(Vec::new, |snapshot| {
             let text = match (snapshot.trouble.is_some(), state.filter.is_empty(), snapshot.scanned) {
@@ -235,7 +209,7 @@ fn locks(state: &mut State, paint: Paint, width: usize, room: usize) -> Vec<Line
         });
     }
     let (now, nodes) = state.snapshot.as_ref().map_or((SystemTime::now(), 1), |one| (one.when, one.nodes.len()));
-    let rows: Vec<Vec<String>> = state.shown()[range.clone()].iter().map(|lock| cells(lock, now, nodes)).collect();
+    let rows: Vec<Vec<String>> = state.shown()[range].iter().map(|lock| cells(lock, now, nodes)).collect();
     let is_old = state.snapshot.as_ref().is_some_and(|snapshot| snapshot.trouble.is_some());
     let mut columns = LOCKS;
     if nodes < 2 {
@@ -255,32 +229,23 @@ fn locks(state: &mut State, paint: Paint, width: usize, room: usize) -> Vec<Line
         Order::Name => "NAME*",
     };
     let tone = if is_old { Tone::Faint } else { Tone::Plain };
-    list(&columns, &rows.into_iter().map(|row| (row, tone)).collect::<Vec<_>>(), selected - range.start, paint, width)
+    let rows: Vec<_> = rows.into_iter().map(|row| (row, tone)).collect();
+    table(&columns, &rows, Some(selected), paint, width)
 }
 
-/// A list of which one line is selected, below its titles.
-fn list(
-    columns: &[Column],
-    rows: &[(Vec<String>, Tone)],
-    selected: usize,
-    paint: Paint,
-    width: usize,
-) -> Vec<Line<'static>> {
-    // The sign of the selected line has two columns.
-    let wide = widths(columns, &rows.iter().map(|(row, _)| row.as_slice()), width.saturating_sub(2));
-    let titles = aligned(columns.iter().map(|column| column.title), columns, &wide);
-    let mut lines = vec![paint.line(&format!("  {titles}"), Tone::Strong, width)];
-    for (at, (row, tone)) in rows.iter().enumerate() {
-        let text = aligned(row.iter().map(String::as_str), columns, &wide);
-        let line = if at == selected {
-            let space = " ".repeat(width.saturating_sub(text.width() + 2));
-            paint.line(&format!("> {text}{space}"), *tone, width).patch_style(Modifier::REVERSED)
-        } else {
-            paint.line(&format!("  {text}"), *tone, width)
-        };
-        lines.push(line);
-    }
-    lines
+/// The lines of a list that fit below its titles, and which of them is selected. Scrolls as little as it must, and tells
+/// the state how much fits.
+fn part(
+    state: &mut State,
+    place: fn(&mut State) -> &mut Place,
+    count: usize,
+    room: usize,
+) -> (std::ops::Range<usize>, usize) {
+    (state.page, state.lines) = (room.saturating_sub(1), count);
+    let page = state.page;
+    let place = place(state);
+    let range = place.scroll(count, page);
+    (range.clone(), place.selected - range.start)
 }
 
 /// The cells of a lock, visible ones.
@@ -337,13 +302,9 @@ fn clients(state: &mut State, paint: Paint, width: usize, room: usize) -> Vec<Li
         return paint.wrapped(text, Tone::Plain, width, room);
     }
     let count = state.clients_shown().len();
-    let page = room.saturating_sub(1);
-    let mut place = state.other_place.clone();
-    let range = place.scroll(count, page);
-    let selected = place.selected;
-    (state.other_place, state.page, state.lines) = (place, page, count);
+    let (range, selected) = part(state, |state| &mut state.other_place, count, room);
     let shown = state.clients_shown();
-    let shown = &shown[range.clone()];
+    let shown = &shown[range];
     let rows: Vec<_> = shown
         .iter()
         .map(|client| {
@@ -360,7 +321,7 @@ fn clients(state: &mut State, paint: Paint, width: usize, room: usize) -> Vec<Li
             (row, if client.odd.is_some() { Tone::Bad } else { Tone::Plain })
         })
         .collect();
-    list(&CLIENTS, &rows, selected - range.start, paint, width)
+    table(&CLIENTS, &rows, Some(selected), paint, width)
 }
 
 fn help(paint: Paint, width: usize) -> Vec<Line<'static>> {
@@ -391,13 +352,14 @@ fn scrolled(state: &mut State, lines: Vec<Line<'static>>, room: usize) -> Vec<Li
 #[cfg(test)]
 mod tests {
     use ratatui::{Terminal, backend::TestBackend, buffer::Buffer, style::Color};
+    use unicode_width::UnicodeWidthStr;
 
     use super::*;
     use crate::{
-        doctor::Outlook,
+        doctor::{Outlook, Role, Vote},
         live::top::{
-            made::{client, lock, now, snapshot, views},
-            state::{Action, Details, Judged},
+            made::{client, lock, snapshot, views},
+            state::{Action, Details},
         },
     };
 
@@ -498,12 +460,14 @@ mod tests {
         let mut state = State::default();
         let nodes = ["127.0.0.1:1", "-127.0.0.1:2", "127.0.0.1:3"];
         let clients = vec![client("billing", Some("quorum 4 instead of 3")), client("billing", None)];
-        state.see(snapshot(&nodes, vec![lock("x", "billing", 1, 1)], clients));
-        let outlook =
-            |clock, vote| Outlook { role: Some("master".to_owned()), clock: Some(clock), is_off: clock > 1.0, vote };
-        let left = Duration::from_secs(43);
-        let outlooks = vec![outlook(0.0, Some(Vote::After(left))), Outlook::default(), outlook(3.0, Some(Vote::Votes))];
-        state.judged = Some(Judged { when: now() - Duration::from_secs(3), outlooks });
+        let mut look = snapshot(&nodes, vec![lock("x", "billing", 1, 1)], clients);
+        let age = Duration::from_secs(3);
+        for (node, (clock, vote)) in [(0, (0.0, Vote::After(Duration::from_secs(43)))), (2, (3.0, Vote::Votes))] {
+            let outlook =
+                Outlook { role: Some(Role::Master(0)), clock: Some(clock), is_off: clock > 1.0, vote: Some(vote) };
+            look.nodes[node] = look.nodes[node].clone().with_outlook(outlook, age);
+        }
+        state.see(look);
         let plain = drawn(&mut state, 100, 24, false);
         let lines = text(&plain);
         let shown = |part: &str| assert!(lines.iter().any(|line| line.contains(part)), "{part}: {lines:#?}");
@@ -526,7 +490,8 @@ mod tests {
     #[test]
     fn an_outage_says_what_to_do_above_the_locks_of_before() {
         let mut state = state();
-        let mut outage = snapshot(&["-127.0.0.1:6379"], vec![], vec![]);
+        let mut outage = state.snapshot.clone().expect("a look");
+        outage.nodes = snapshot(&["-127.0.0.1:6379"], vec![], vec![]).nodes;
         outage.trouble = Some("no node answers. Check that the servers are up.".to_owned());
         state.see(outage);
         let lines = screen(&mut state, 80, 24);

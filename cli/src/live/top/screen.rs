@@ -79,3 +79,73 @@ fn give_back() {
         let _ = disable_raw_mode();
     }
 }
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::{
+        env,
+        process::{Command, exit},
+        sync::mpsc::channel,
+        thread,
+        time::Duration,
+    };
+
+    use redlock_tests::terminal::Pty;
+
+    use super::Screen;
+
+    /// In the process that panics, where.
+    const PANICS: &str = "REDLOCK_TEST_PANICS";
+    /// Far above the needs of a busy machine.
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    /// Takes the terminal, and panics while the view has it.
+    fn panic_with_the_screen(place: &str) -> ! {
+        let mut screen = Screen::take().expect("a terminal");
+        screen.draw(|frame| frame.render_widget("the view", frame.area())).expect("a terminal");
+        match place {
+            "view" => panic!("on purpose"),
+            _ => _ = thread::spawn(|| panic!("on purpose")).join(),
+        }
+        // Nothing is dropped: the panic alone has given the terminal back.
+        exit(if Screen::is_taken() { 1 } else { 3 })
+    }
+
+    /// Runs itself on a terminal, since the process of a test has none.
+    #[test]
+    fn a_panic_gives_the_terminal_back_before_its_message() {
+        if let Ok(place) = env::var(PANICS) {
+            panic_with_the_screen(&place);
+        }
+        // A panic of a test ends its process with 101.
+        for (place, code) in [("view", 101), ("thread", 3)] {
+            let mut itself = Command::new(env::current_exe().expect("a program"));
+            let name = "live::top::screen::tests::a_panic_gives_the_terminal_back_before_its_message";
+            itself.args(["--exact", name, "--nocapture", "--test-threads=1"]).env(PANICS, place);
+            itself.env("TERM", "xterm-256color").env("RUST_BACKTRACE", "0");
+            let (sender, shown) = channel();
+            // Fails if the test has failed.
+            let (terminal, mut child) = Pty::start(itself, (80, 24), move |bytes| _ = sender.send(bytes.to_vec()));
+            let mut parser = vt100::Parser::default();
+            let (mut output, mut had_screen) = (Vec::new(), false);
+            // Until the last process on the terminal has ended.
+            while let Ok(bytes) = shown.recv_timeout(LIMIT) {
+                for byte in bytes {
+                    parser.process(&[byte]);
+                    had_screen |= parser.screen().alternate_screen() && parser.screen().contents().contains("the view");
+                    output.push(byte);
+                }
+                if output.ends_with(b"\n") && terminal.is_usual() && child.try_wait().expect("a status").is_some() {
+                    break;
+                }
+            }
+            let status = child.wait().expect("a status");
+            let text = parser.screen().contents();
+            assert_eq!(status.code(), Some(code), "{place}: {text}");
+            assert!(had_screen, "{place}: it never had the terminal: {text}");
+            assert!(!parser.screen().alternate_screen() && !parser.screen().hide_cursor(), "{place}: {text}");
+            assert!(text.contains("on purpose") && !text.contains("the view"), "{place}: {text}");
+            assert!(terminal.is_usual(), "{place}: {text}");
+        }
+    }
+}

@@ -1,15 +1,11 @@
 //! What the view shows, and where the user is in it. Looks at the servers and actions of the user change it; it talks to
 //! neither a server nor a terminal.
 
-use std::{
-    cmp::Reverse,
-    time::{Duration, SystemTime},
-};
+use std::{cmp::Reverse, time::SystemTime};
 
 use redlock::{Kind, NodeView, PermitInfo};
 
 use crate::{
-    doctor::Outlook,
     glob,
     live::snapshot::{Connected, Lock, Snapshot},
 };
@@ -112,13 +108,6 @@ pub(super) enum Demand {
     Open(Option<String>),
 }
 
-/// What is known of the nodes beyond a snapshot.
-#[derive(Clone, Debug)]
-pub(super) struct Judged {
-    pub(super) when: SystemTime,
-    pub(super) outlooks: Vec<Outlook>,
-}
-
 /// The place in a list.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Place {
@@ -156,10 +145,6 @@ impl Place {
 pub(super) struct State {
     /// The last look.
     pub(super) snapshot: Option<Snapshot>,
-    /// The locks of the last look that found them, and when that was.
-    locks: Vec<Lock>,
-    pub(super) locks_when: Option<SystemTime>,
-    pub(super) judged: Option<Judged>,
     pub(super) details: Option<Details>,
     pub(super) view: View,
     /// The view to which the help returns.
@@ -189,10 +174,6 @@ impl State {
 
     /// A look at the servers.
     pub(super) fn see(&mut self, snapshot: Snapshot) {
-        if snapshot.trouble.is_none() {
-            self.locks.clone_from(&snapshot.locks);
-            self.locks_when = Some(snapshot.when);
-        }
         self.snapshot = Some(snapshot);
         self.follow();
     }
@@ -206,7 +187,7 @@ impl State {
 
     /// The locks that match the filter, in the chosen order.
     pub(super) fn shown(&self) -> Vec<&Lock> {
-        let mut shown: Vec<&Lock> = self.locks.iter().filter(|lock| self.matches(&lock.name)).collect();
+        let mut shown: Vec<&Lock> = self.locks().iter().filter(|lock| self.matches(&lock.name)).collect();
         let since = |lock: &Lock| lock.info.as_ref().and_then(|info| info.since);
         let age = |lock: &Lock| (since(lock).is_none(), since(lock));
         match self.order {
@@ -230,15 +211,24 @@ impl State {
         }
     }
 
+    fn locks(&self) -> &[Lock] {
+        self.snapshot.as_ref().map(|snapshot| snapshot.locks.as_slice()).unwrap_or_default()
+    }
+
+    /// When the locks were found.
+    pub(super) fn locks_when(&self) -> Option<SystemTime> {
+        self.snapshot.as_ref().and_then(|snapshot| snapshot.locks_when)
+    }
+
     /// A lock by its name.
     pub(super) fn lock(&self, name: &str) -> Option<&Lock> {
-        self.locks.iter().find(|lock| lock.name == name)
+        self.locks().iter().find(|lock| lock.name == name)
     }
 
     /// How many locks are held, and how many clients wait.
     pub(super) fn counts(&self) -> (usize, usize) {
         let is_held = |lock: &&Lock| lock.info.as_ref().is_some_and(|info| info.kind != Kind::Rest);
-        (self.locks.iter().filter(is_held).count(), self.locks.iter().map(|lock| lock.waiting).sum())
+        (self.locks().iter().filter(is_held).count(), self.locks().iter().map(|lock| lock.waiting).sum())
     }
 
     /// The clients whose settings differ from those of others.
@@ -261,13 +251,6 @@ impl State {
     pub(super) fn process_of(&self, owner: &str) -> Option<&Connected> {
         let (client, _) = owner.rsplit_once(':')?;
         self.clients().iter().find(|known| known.client.identity.client == client)
-    }
-
-    /// What is known of a node beyond a snapshot, and how long ago it was found.
-    pub(super) fn outlook(&self, node: usize) -> Option<(&Outlook, Duration)> {
-        let judged = self.judged.as_ref()?;
-        let now = self.snapshot.as_ref().map_or(judged.when, |snapshot| snapshot.when);
-        Some((judged.outlooks.get(node)?, now.duration_since(judged.when).unwrap_or_default()))
     }
 
     /// Does what the user wants.
@@ -387,6 +370,8 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::live::top::made::{client, lock, snapshot};
 
@@ -513,17 +498,6 @@ mod tests {
         state.act(Action::Enter);
         assert_eq!(state.act(Action::Filter), Some(Demand::Open(None)));
         assert_eq!(state.view, View::Locks);
-    }
-
-    #[test]
-    fn an_outage_leaves_the_locks_of_the_last_look() {
-        let mut state = state();
-        let mut outage = snapshot(&["-one"], vec![], vec![]);
-        outage.trouble = Some("no node answers".to_owned());
-        state.see(outage);
-        assert_eq!(names(&state).len(), 4);
-        state.see(snapshot(&["one"], vec![], vec![]));
-        assert!(names(&state).is_empty());
     }
 
     #[test]
