@@ -288,8 +288,8 @@ def fair(results: dict[str, Any]) -> str:
             queued(results),
             f"A grant takes {extent((mid(row['calls']) for row in contended), '.1f')} calls." if contended else "",
             f"With {number(longest['waiters'], '.0f')} waiters, the script that hands the lock over takes "
-            f"{µs(longest['handover'])} µs, {number(longest['handover'] / longest['alone'])} times as long as a script without "
-            "waiters."
+            f"{µs(longest['handover'])} µs, {number(longest['handover'] / longest['alone'])} times as long as a script "
+            "without waiters."
             if longest
             else "",
         ),
@@ -314,9 +314,10 @@ def shared(results: dict[str, Any]) -> str:
     head = ["library", "client CPU µs", "server CPU µs", "calls", "per second", "p99 ms"]
     return page(
         prose(
-            f"One reader or writer takes {extent(slower)} times as long as one caller of a plain lock. A hundred readers of "
-            f"one name get {extent(readers)} times as many locks per second as a hundred callers of plain locks with names of "
-            "their own. The table has a semaphore of 10 permits under a hundred callers, which release each permit at once."
+            f"One reader or writer takes {extent(slower)} times as long as one caller of a plain lock. A hundred "
+            f"readers of one name get {extent(readers)} times as many locks per second as a hundred callers of plain "
+            "locks with names of their own. The table has a semaphore of 10 permits under a hundred callers, which "
+            "release each permit at once."
             if slower and readers
             else "",
         ),

@@ -110,7 +110,6 @@ class Goals:
                 self.add(f"{work}: slowest/fastest", ("-", "-"), ("≥", 0.95), one["fairness"])
                 self.add(f"{work}: calls a grant", ("-", "-"), ("≤", 3), one["calls"])
 
-
     def fair(self) -> None:
         """Fair locks beside plain ones, and beside the one other library that has a queue."""
         rows = {who(row): row for row in self.queued.get("pairs", [])}
@@ -128,7 +127,7 @@ class Goals:
                 own = [value * 1e3 for value in known(one["p50"])]
                 self.add(f"{work}: p50 ms, beside python-redis-lock's", ("-", "-"), ("≤", mid(peer["p50"]) * 1e3), own)
                 self.add(f"{work}: slowest/fastest", ("-", "-"), ("≥", 0.95), known(one["fairness"]))
-                self.add(f"{work}: calls a grant", ("-", "-"), ("≤", 3), [round(of, 1) for of in known(one["calls"])])
+                self.add(f"{work}: calls a grant", ("-", "-"), ("≤", 3), known(one["calls"]))
         for row in self.queued.get("queue", []):
             if row["waiters"] == 10_000:
                 text = "fair lock, 10 000 waiters: server time of a hand-over, divided by a script's without waiters"

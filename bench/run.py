@@ -58,8 +58,8 @@ OURS: dict[str, list[str]] = {
 TOKEN_WIRE = {"Rust": ["redlock-token"]}
 # Ours with fair locks, measured beside ours without.
 FAIR = {"Rust": ["redlock-fair"], "Python": ["redlock-fair"]}
-# The kinds of locks of each library that has read/write locks or semaphores, ours first. `redisson-rlock` has Redisson's
-# `RReadWriteLock` and `RPermitExpirableSemaphore`.
+# The kinds of locks of each library that has read/write locks or semaphores, ours first. `redisson-rlock` has
+# Redisson's `RReadWriteLock` and `RPermitExpirableSemaphore`.
 KINDS = ("lock", "read", "write", "semaphore")
 SHARED = {
     "Rust": {"redlock": KINDS},
@@ -418,14 +418,16 @@ class Bench:
                     contender.ask(work="pair", seconds=self.slice, prefix="alone")
                     alone = arena.recorded_scripts()
                     arena.record_scripts()
+                    before = arena.commands(contender.library)
                     answer = contender.ask(work="herd", name="herd", waiters=size, within=45)
-                    scripts = arena.recorded_scripts()
+                    after = arena.commands(contender.library)
+                    calls, script = (late - early for late, early in zip(after, before, strict=True))
                     # The script that ends a pair is the one that hands the lock over.
-                    handed = [took for sha, took in scripts if sha == alone[-1][0]]
+                    handed = [took for sha, took in arena.recorded_scripts() if sha == alone[-1][0]]
                     row = {"language": "Rust", "library": contender.library, "version": contender.version}
                     row |= {
-                        "calls": len(scripts) / size,
-                        "script": sum(took for _, took in scripts) / size,
+                        "calls": calls / size,
+                        "script": script / size,
                         "handover": statistics.mean(handed),
                         "alone": statistics.mean(took for _, took in alone),
                     }

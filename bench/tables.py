@@ -62,7 +62,8 @@ def measured(results: dict[str, Any], suite: str) -> str:
     """Say when the suite was measured, and in how many rounds."""
     of = {**results.get("machine", {}), **results.get("measured", {}).get(suite, {})}
     date = f"Results of {of['date']}" if of.get("date") else ""
-    rounds = f"{of['rounds']} rounds" if of.get("rounds") and suite in ("pairs", "growth", "quorum", "handoff", "fair", "shared") else ""
+    in_rounds = ("pairs", "growth", "quorum", "handoff", "fair", "shared")
+    rounds = f"{of['rounds']} rounds" if of.get("rounds") and suite in in_rounds else ""
     older = "older than the others" if of.get("date", "") < results.get("machine", {}).get("date", "") else ""
     return ", ".join(filter(None, (date, rounds, older))) + "." if date or rounds else ""
 
@@ -299,9 +300,9 @@ def fair(results: dict[str, Any]) -> str:
         contested(together(of["handoff"]), "###"),
         "### A long queue" if queue else "",
         prose(
-            "Many waiters of one process wait for a fair lock, which is then released. A hand-over is the script that releases "
-            "the lock and hands it to the next waiter; it is compared with the mean of the two scripts of an acquire and a "
-            "release without waiters."
+            "Many waiters of one process wait for a fair lock, which is then released. A hand-over is the script that "
+            "releases the lock and hands it to the next waiter; it is compared with the mean of the two scripts of an "
+            "acquire and a release without waiters."
         )
         if queue
         else "",
@@ -330,8 +331,10 @@ def shared(results: dict[str, Any]) -> str:
 
     def costs(rows: list[Row], last: str, figure: Callable[[Row], str]) -> str:
         lines = [
-            [f"{name(row)}, {KIND_NAMES[row['kind']]}", µs(row["client"]), µs(row["server"])]
-            + [number(mid(row["calls"]), ".1f"), number(mid(row["rates"]), ".0f"), figure(row)]
+            [
+                *(f"{name(row)}, {KIND_NAMES[row['kind']]}", µs(row["client"]), µs(row["server"])),
+                *(number(mid(row["calls"]), ".1f"), number(mid(row["rates"]), ".0f"), figure(row)),
+            ]
             for row in by_language(rows, lambda row: row["library"])
         ]
         return table(["library", "client CPU µs", "server CPU µs", "calls", "per second", last], lines)
@@ -346,16 +349,18 @@ def shared(results: dict[str, Any]) -> str:
         [f"{name(row)}, {KIND_NAMES[row['kind']]}", *spread(ratios(plain["rates"], row["rates"]))]
         for row, plain in plain_beside(of["one caller"])
     ]
-    faster = [[name(row), *spread(ratios(row["rates"], plain["rates"]))] for row, plain in plain_beside(of["100 callers"])]
+    faster = [
+        [name(row), *spread(ratios(row["rates"], plain["rates"]))] for row, plain in plain_beside(of["100 callers"])
+    ]
     text = (
-        "`redisson-rlock` stands for Redisson's `RLock`, `RReadWriteLock` and `RPermitExpirableSemaphore` here. A permit "
-        "of the latter has a lease that nothing renews. A semaphore has 10 permits."
+        "`redisson-rlock` stands for Redisson's `RLock`, `RReadWriteLock` and `RPermitExpirableSemaphore` here. A "
+        "permit of the latter has a lease that nothing renews. A semaphore has 10 permits."
     )
     parts = [
         "### Read/write locks, one caller",
         "One acquire and its release after another, of a plain lock, by a reader and by a writer.",
         costs(of["one caller"], "p50 µs", p50),
-        "The time of an acquire and its release, divided by that of a plain lock of the same library:" if slower else "",
+        "The time of an acquire and its release, divided by that of a plain lock of that library:" if slower else "",
         table(["library", *RANGE], slower),
         "### 100 readers",
         prose("A hundred readers of one name at once, beside a hundred callers with a plain lock of a name each."),
@@ -364,7 +369,7 @@ def shared(results: dict[str, Any]) -> str:
         table(["library", *RANGE], faster),
     ]
     for title, heading, explained in (
-        ("semaphore", "Semaphore, 100 callers", "A hundred callers acquire a permit and release it at once, repeatedly."),
+        ("semaphore", "Semaphore, 100 callers", "A hundred callers acquire a permit and release it at once."),
         ("semaphore, 2 ms", "Semaphore, 100 callers, 2 ms", "The same, but each holds its permit for 2 ms."),
     ):
         compared = against_ours(of[title])

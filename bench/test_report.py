@@ -24,6 +24,7 @@ from goals import Goals
 # Of these figures, the peer in a list of who is ahead must have the larger one.
 LARGER = {"per second", "slowest/fastest"}
 NO_QUORUM = {"redis-py-sync", "redis-py-asyncio", "python-redis-lock", "redisson-rfenced", "redlock-fair"}
+SUITES = ("pairs", "growth", "quorum", "handoff", "herd", "fair", "shared", "watchdog", "names")
 NESTS = {"redisson-rlock", "redisson-rfenced"}
 
 
@@ -136,8 +137,7 @@ def measured() -> dict[str, Any]:
         patch.setattr(run, "Arena", FakeArena)
         patch.setattr(run.time, "sleep", lambda seconds: None)
         bench = run.Bench(smoke=False, rounds=3, languages=list(run.OURS))
-        suites = ("pairs", "growth", "quorum", "handoff", "herd", "fair", "shared", "watchdog", "names")
-        results = {suite: getattr(bench, suite)() for suite in suites}
+        results = {suite: getattr(bench, suite)() for suite in SUITES}
     machine = {"cpus": 2, "system": "Linux 6", "redis": "7.0.15", "rounds": 3, "load": 0.25, "date": "2026-11-24"}
     return json.loads(json.dumps({"machine": machine, **results}))
 
@@ -301,7 +301,7 @@ def test_one_language_alone(results: dict[str, Any], language: str) -> None:
     assert parts["goals"]
 
 
-@pytest.mark.parametrize("suite", ["pairs", "growth", "quorum", "handoff", "herd", "fair", "shared", "watchdog", "names"])
+@pytest.mark.parametrize("suite", SUITES)
 def test_one_suite_alone(results: dict[str, Any], suite: str) -> None:
     parts = report.parts_of({suite: results[suite]})
     assert set(parts) - {"versions"} <= {f"rows of {suite}", f"answer of {suite}", "speed"}

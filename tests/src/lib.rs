@@ -28,6 +28,7 @@ pub mod register;
 pub mod scenario;
 pub mod server;
 pub mod sim;
+pub mod target;
 pub mod tls;
 pub mod worker;
 
