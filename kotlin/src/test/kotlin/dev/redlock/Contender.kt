@@ -54,11 +54,14 @@ private class Target(client: Redlock, kind: String, name: String) {
     private val lock = if (kind in setOf("lock", "fair")) client.lock(name, fair = kind == "fair") else null
 
     /** The call of an acquire, and what it holds, as the log says it. */
-    fun draw(): Pair<suspend () -> Lease, String> = when {
-        semaphore != null -> Random.nextInt(1, minOf(2, permits) + 1).let { n -> suspend { semaphore.acquire(n) } to "slots" }
-        readWriteLock == null -> suspend { checkNotNull(lock).acquire() } to ""
-        Random.nextDouble() < 0.7 -> suspend { readWriteLock.readLock.acquire() } to "read"
-        else -> suspend { readWriteLock.writeLock.acquire() } to "write"
+    fun draw(): Pair<suspend () -> Lease, String> {
+        if (semaphore != null) {
+            val n = Random.nextInt(1, minOf(2, permits) + 1)
+            return suspend { semaphore.acquire(n) } to "slots"
+        }
+        if (readWriteLock == null) return suspend { checkNotNull(lock).acquire() } to ""
+        if (Random.nextDouble() < 0.7) return suspend { readWriteLock.readLock.acquire() } to "read"
+        return suspend { readWriteLock.writeLock.acquire() } to "write"
     }
 }
 
