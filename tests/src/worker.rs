@@ -355,7 +355,7 @@ struct Tenure<'a> {
 impl<'a> Tenure<'a> {
     fn begin(lease: &'a Lease, share: Share, called: u64, valid: Option<u64>) -> Self {
         let from = monotonic();
-        let share = target::share_of(&lease, share);
+        let share = target::share_of(lease, share);
         let hold = Hold { token: Some(lease.token()), share, called, from, ..Hold::default() };
         Self { lease, bound: valid.map_or(u64::MAX, |valid| from + valid), hold }
     }
