@@ -413,7 +413,7 @@ recipes-test: python node kotlin cli $(RECIPES)/.ready recipes/node/node_modules
 # ---- benchmarks: other libraries get environments of their own, apart from those of the build and the tests ---------
 
 BENCH := $(CURDIR)/bench/.venv
-SUITES ?= pairs,growth,quorum,handoff,herd,fair,watchdog,names
+SUITES ?= pairs,growth,quorum,handoff,herd,fair,shared,watchdog,names
 ROUNDS ?= 7
 bench/.venv/.ready: bench/requirements.txt scripts/python-environment
 	$(call build,bench-environment,Python environment of the benchmarks) -- \

@@ -29,7 +29,7 @@ from rows import (
     who,
     µs,
 )
-from tables import kept, measured
+from tables import kept, measured, plain_beside
 
 PROCESSES, MANY_PROCESSES = 4, 8
 
@@ -139,7 +139,6 @@ def handoff(results: dict[str, Any]) -> str:
             "`fair=True`."
             if fairness
             else "",
-            queued(results),
             "No grant overlapped another one."
             if not overlaps
             else f"Grants overlapped {number(overlaps, '.0f')} times, which is an error.",
@@ -269,6 +268,68 @@ def waiters(results: dict[str, Any]) -> str:
     )
 
 
+def fair(results: dict[str, Any]) -> str:
+    """Say what a fair lock costs."""
+    of = results["fair"]
+    plain = {at(row): row for row in of["pairs"] if "fair" not in row["library"]}
+    slower = {
+        at(row): mid(ratios(plain[at(row)]["rates"], row["rates"]))
+        for row in of["pairs"]
+        if "fair" in row["library"] and at(row) in plain
+    }
+    contended = [row for row in together(of["handoff"]) if "fair" in row["library"] and known(row["calls"])]
+    longest = max(of["queue"], key=lambda row: row["waiters"], default=None)
+    times = listed(f"{number(value)} times ({language})" for language, value in slower.items()) if slower else ""
+    return page(
+        prose(
+            f"An acquire and its release of a fair lock without waiters take {times} as long as those of a plain lock."
+            if times
+            else "",
+            queued(results),
+            f"A grant takes {extent((mid(row['calls']) for row in contended), '.1f')} calls." if contended else "",
+            f"With {number(longest['waiters'], '.0f')} waiters, the script that hands the lock over takes "
+            f"{µs(longest['handover'])} µs, {number(longest['handover'] / longest['alone'])} times as long as a script "
+            "without waiters."
+            if longest
+            else "",
+        ),
+        more(results, "fair", "fair-locks"),
+    )
+
+
+def shared(results: dict[str, Any]) -> str:
+    """Say what read/write locks cost beside plain ones, and semaphores beside other libraries."""
+    of = results["shared"]
+    slower = [mid(ratios(plain["rates"], row["rates"])) for row, plain in plain_beside(of["one caller"]) if ours(row)]
+    readers = [mid(ratios(row["rates"], plain["rates"])) for row, plain in plain_beside(of["100 callers"]) if ours(row)]
+    rows = of["semaphore"]
+    leading = leads(rows)
+    lines = [
+        [
+            *(name(row), µs(row["client"]), µs(row["server"]), number(mid(row["calls"]), ".1f")),
+            *(number(mid(row["rates"]), ".0f"), ms(row["p99"], ".1f")),
+        ]
+        for row in by_language(rows)
+    ]
+    head = ["library", "client CPU µs", "server CPU µs", "calls", "per second", "p99 ms"]
+    return page(
+        prose(
+            f"One reader or writer takes {extent(slower)} times as long as one caller of a plain lock. A hundred "
+            f"readers of one name get {extent(readers)} times as many locks per second as a hundred callers of plain "
+            "locks with names of their own. The table has a semaphore of 10 permits under a hundred callers, which "
+            "release each permit at once."
+            if slower and readers
+            else "",
+        ),
+        table(head, lines),
+        prose(
+            verdict(leading, rows, "rates", "give more permits per second"),
+            verdict(leading, rows, "client", "need less CPU time in the client for a permit"),
+        ),
+        more(results, "shared", "readwrite-locks-and-semaphores"),
+    )
+
+
 def more(results: dict[str, Any], suite: str, anchor: str) -> str:
     return prose(measured(results, suite), f"[All rows](results.md#{anchor}).")
 
@@ -295,4 +356,6 @@ ANSWERS = {
     "watchdog": many,
     "names": memory,
     "herd": waiters,
+    "fair": fair,
+    "shared": shared,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rows import Row, best, by_language, known, mid, number, ours, ratios, rivals, table, together, who
+from tables import KIND_NAMES, plain_beside
 
 NODE = ("Node", "redlock-core")
 MISSING: Row = {"library": "", "client": [], "rates": [], "script": []}
@@ -18,6 +19,8 @@ class Goals:
         self.pairs = {work: {who(row): row for row in rows} for work, rows in results.get("pairs", {}).items()}
         self.five = results.get("quorum", {}).get("5", [])
         self.contended = together(results.get("handoff", []))
+        self.queued = results.get("fair", {})
+        self.shared = results.get("shared", {})
 
     def add(self, work: str, before: tuple[str, str], wanted: tuple[str, float | None], values: list[float]) -> None:
         """Add a row with the median of all rounds.
@@ -106,6 +109,59 @@ class Goals:
                 self.add(f"{work}: p50 ms, beside python-redis-lock's", ("0.5", "0.4"), ("≤", limit), own)
                 self.add(f"{work}: slowest/fastest", ("-", "-"), ("≥", 0.95), one["fairness"])
                 self.add(f"{work}: calls a grant", ("-", "-"), ("≤", 3), one["calls"])
+
+    def fair(self) -> None:
+        """Fair locks beside plain ones, and beside the one other library that has a queue."""
+        rows = {who(row): row for row in self.queued.get("pairs", [])}
+        for (language, library), row in rows.items():
+            plain = rows.get((language, {"Rust": "redlock", "Python": "redlock-sync"}.get(language, "")))
+            if "fair" in library and plain:
+                text = f"{language}, fair lock, one caller: time, divided by a plain lock's"
+                self.add(text, ("-", "-"), ("≤", 1.15), ratios(plain["rates"], row["rates"]))
+        contended = together(self.queued.get("handoff", []))
+        for processes in (4, 8):
+            found = {who(row): row for row in contended if row["processes"] == processes}
+            one, peer = found.get(("Python", "redlock-fair")), found.get(("Python", "python-redis-lock"))
+            if one and peer and known(peer["p50"]):
+                work = f"Python, fair lock, hand-off, {processes} processes"
+                own = [value * 1e3 for value in known(one["p50"])]
+                self.add(f"{work}: p50 ms, beside python-redis-lock's", ("-", "-"), ("≤", mid(peer["p50"]) * 1e3), own)
+                self.add(f"{work}: slowest/fastest", ("-", "-"), ("≥", 0.95), known(one["fairness"]))
+                self.add(f"{work}: calls a grant", ("-", "-"), ("≤", 3), known(one["calls"]))
+        for row in self.queued.get("queue", []):
+            if row["waiters"] == 10_000:
+                text = "fair lock, 10 000 waiters: server time of a hand-over, divided by a script's without waiters"
+                self.add(text, ("-", "-"), ("≤", 2.2), [row["handover"] / row["alone"]])
+
+    def read_write(self) -> None:
+        for row, plain in plain_beside(self.shared.get("one caller", [])):
+            if ours(row):
+                text = f"{row['language']}, {KIND_NAMES[row['kind']]}, one caller: time, divided by a plain lock's"
+                self.add(text, ("-", "-"), ("≤", 1.3), ratios(plain["rates"], row["rates"]))
+        for row, plain in plain_beside(self.shared.get("100 callers", [])):
+            if ours(row):
+                text = f"{row['language']}, 100 readers of a name: rate, divided by that of 100 plain locks"
+                self.add(text, ("-", "-"), ("≥", 0.8), ratios(row["rates"], plain["rates"]))
+
+    def semaphore(self) -> None:
+        for title, text in (("semaphore", "semaphore"), ("semaphore, 2 ms", "semaphore, held for 2 ms")):
+            rows = self.shared.get(title, [])
+            for one in by_language(filter(ours, rows)):
+                for peer in rivals(one, rows):
+                    work = f"{one['language']}, {text}, 100 callers: "
+                    rates, costs = ratios(one["rates"], peer["rates"]), ratios(one["client"], peer["client"])
+                    self.add(f"{work}rate, divided by {peer['library']}'s", ("-", "-"), ("≥", 1), rates)
+                    self.add(f"{work}client CPU, divided by {peer['library']}'s", ("-", "-"), ("≤", 1), costs)
+
+
+def goals_of_kinds(results: dict[str, Any]) -> str:
+    """Return the goals of fair locks, read/write locks and semaphores."""
+    rows = Goals(results)
+    rows.fair()
+    rows.read_write()
+    rows.semaphore()
+    lines = [[goal, limit, measured, met] for goal, _, _, limit, measured, met in rows.lines]
+    return table(["goal", "limit", "measured", "met"], lines)
 
 
 def goals(results: dict[str, Any]) -> str:

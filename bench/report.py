@@ -17,7 +17,7 @@ from typing import Any
 
 from ahead import HANDOFF_FIGURES, PAIR_FIGURES, contested, full, short, uncontended
 from answers import ANSWERS, speed
-from goals import goals
+from goals import goals, goals_of_kinds
 from rows import page
 from run import RESULTS
 from tables import SUITES, machine, versions
@@ -43,6 +43,8 @@ def parts_of(results: dict[str, Any]) -> dict[str, str]:
             full(contested(results), HANDOFF_FIGURES),
         )
         parts["goals"] = goals(results)
+    if {"fair", "shared"} <= measured:
+        parts["goals of kinds"] = goals_of_kinds(results)
     return {part: text for part, text in parts.items() if text}
 
 

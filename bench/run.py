@@ -58,6 +58,15 @@ OURS: dict[str, list[str]] = {
 TOKEN_WIRE = {"Rust": ["redlock-token"]}
 # Ours with fair locks, measured beside ours without.
 FAIR = {"Rust": ["redlock-fair"], "Python": ["redlock-fair"]}
+# The kinds of locks of each library that has read/write locks or semaphores, ours first. `redisson-rlock` has
+# Redisson's `RReadWriteLock` and `RPermitExpirableSemaphore`.
+KINDS = ("lock", "read", "write", "semaphore")
+SHARED = {
+    "Rust": {"redlock": KINDS},
+    "Python": {"redlock-asyncio": KINDS},
+    "Node": {"redlock-core": KINDS, "redis-semaphore": ("semaphore",)},
+    "JVM": {"redlock": KINDS, "redisson-rlock": KINDS},
+}
 PEERS: dict[str, list[str]] = {
     "Rust": ["bare", "bare-blocking", "rslock"],
     "Python": ["bare-sync", "bare-asyncio", "redis-py-sync", "redis-py-asyncio", "python-redis-lock", "pottery"],
@@ -208,6 +217,19 @@ class Arena:
                     took += int(fields["usec"]) / 1e6
         return calls, took
 
+    def record_scripts(self) -> None:
+        """Start a record of the next scripts, and of the time that each takes."""
+        for server in self.servers:
+            server.command("CONFIG", "SET", "slowlog-max-len", "100000")
+            server.command("CONFIG", "SET", "slowlog-log-slower-than", "0")
+            server.command("SLOWLOG", "RESET")
+
+    def recorded_scripts(self) -> list[tuple[str, float]]:
+        """Return the SHA-1 of each script since then, in order, and its time in seconds."""
+        entries = [entry for server in self.servers for entry in server.command("SLOWLOG", "GET", "-1")]
+        entries = sorted((entry for entry in entries if entry[3][0] == "EVALSHA"), key=lambda entry: entry[0])
+        return [(entry[3][1], entry[2] / 1e6) for entry in entries]
+
     def cpu(self) -> float:
         """Return how much CPU time the servers used, in seconds; a frozen one does not answer, and uses none."""
         fields = [self._info(server, "cpu") for server in self._well()]
@@ -245,7 +267,7 @@ class Bench:
 
     def warm(self, contender: Contender) -> float:
         """Return for how long it works before it is measured, in seconds: meanwhile a JVM compiles."""
-        return self.slice * (8 if contender.language == "JVM" else 2)
+        return self.slice * (8 if contender.language == "JVM" and not self.smoke else 2)
 
     def everybody(self) -> list[tuple[str, str]]:
         return [(language, library) for language in self.languages for library in OURS[language] + PEERS[language]]
@@ -256,30 +278,41 @@ class Bench:
 
     def rows(self, arena: Arena, contenders: list[Contender], work: dict[str, Any]) -> list[dict[str, Any]]:
         """Measure a work in rounds, each of which starts with another contender."""
-        seen: dict[Contender, list[dict[str, Any]]] = {contender: [] for contender in contenders}
+        return self.turns(arena, [(contender, work, {}) for contender in contenders])
+
+    def turns(
+        self, arena: Arena, entries: list[tuple[Contender, dict[str, Any], dict[str, str]]]
+    ) -> list[dict[str, Any]]:
+        """Measure works in rounds, each of which starts with another one. An entry has the contender, its work, and
+        the fields of its row.
+        """
+        seen: list[list[dict[str, Any]]] = [[] for _ in entries]
         for turn in range(self.rounds + 1):
-            first = turn % len(contenders)
-            for contender in contenders[first:] + contenders[:first]:
-                if turn and not seen[contender] and turn > 1:
+            first = turn % len(entries)
+            order = [*range(first, len(entries)), *range(first)]
+            for at in order:
+                contender, work, _ = entries[at]
+                if not seen[at] and turn > 1:
                     continue  # not supported
-                before = contender.cpu(), arena.cpu(), arena.commands(contender.library)[1]
+                before = contender.cpu(), arena.cpu(), *arena.commands(contender.library)
                 answer = contender.ask(seconds=self.slice if turn else self.warm(contender), **work)
                 if answer and turn:  # the first round warms up
-                    after = contender.cpu(), arena.cpu(), arena.commands(contender.library)[1]
+                    after = contender.cpu(), arena.cpu(), *arena.commands(contender.library)
                     pairs = max(1, answer["count"])
-                    for of, late, early in zip(("client", "server", "script"), after, before, strict=True):
+                    for of, late, early in zip(("client", "server", "calls", "script"), after, before, strict=True):
                         answer[of] = (late - early) / pairs
-                    seen[contender].append(answer)
+                    seen[at].append(answer)
         rows = []
-        for contender, answers in seen.items():
+        for (contender, _, fields), answers in zip(entries, seen, strict=True):
             if answers:
                 rows.append(
                     {
                         "language": contender.language,
                         "library": contender.library,
                         "version": contender.version,
+                        **fields,
                         "rates": [answer["count"] / answer["seconds"] for answer in answers],
-                        **{of: [answer[of] for answer in answers] for of in ("client", "server", "script")},
+                        **{of: [answer[of] for answer in answers] for of in ("client", "server", "calls", "script")},
                         **{of: statistics.median(x[of] for x in answers) for of in ("p50", "p99") if of in answers[0]},
                     }
                 )
@@ -381,14 +414,53 @@ class Bench:
                 with Arena() as arena:
                     (contender,) = arena.enter([("Rust", *FAIR["Rust"])])
                     contender.ask(work="pair", seconds=0.1, prefix="warm")
+                    arena.record_scripts()
+                    contender.ask(work="pair", seconds=self.slice, prefix="alone")
+                    alone = arena.recorded_scripts()
+                    arena.record_scripts()
                     before = arena.commands(contender.library)
                     answer = contender.ask(work="herd", name="herd", waiters=size, within=45)
                     after = arena.commands(contender.library)
-                    calls, took = (late - early for late, early in zip(after, before, strict=True))
+                    calls, script = (late - early for late, early in zip(after, before, strict=True))
+                    # The script that ends a pair is the one that hands the lock over.
+                    handed = [took for sha, took in arena.recorded_scripts() if sha == alone[-1][0]]
                     row = {"language": "Rust", "library": contender.library, "version": contender.version}
-                    result["queue"].append(
-                        {"waiters": size, **row, **answer, "calls": calls / size, "script": took / size}
-                    )
+                    row |= {
+                        "calls": calls / size,
+                        "script": script / size,
+                        "handover": statistics.mean(handed),
+                        "alone": statistics.mean(took for _, took in alone),
+                    }
+                    result["queue"].append({"waiters": size, **row, **answer})
+        return result
+
+    def shared(self) -> Any:
+        """Read/write locks beside plain ones, and semaphores, each beside the other libraries that have them."""
+        one, many = {"at_once": 1}, {"at_once": 100}
+        works: dict[str, dict[str, dict[str, Any]]] = {
+            "one caller": {
+                "lock": {"work": "independent", **one},
+                **{kind: {"work": "shared", "kind": kind, "hold": 0, **one} for kind in ("read", "write")},
+            },
+            "100 callers": {
+                "lock": {"work": "independent", **many},
+                "read": {"work": "shared", "kind": "read", "hold": 0, **many},
+            },
+            "semaphore": {"semaphore": {"work": "shared", "kind": "semaphore", "hold": 0, **many}},
+            "semaphore, 2 ms": {"semaphore": {"work": "shared", "kind": "semaphore", "hold": 0.002, **many}},
+        }
+        result: dict[str, list[Any]] = {title: [] for title in works}
+        for language in self.languages:
+            with Arena() as arena:
+                contenders = arena.enter([(language, library) for library in SHARED[language]])
+                for title, kinds in works.items():
+                    entries = [
+                        (contender, {**work, "prefix": f"{contender.library}-{kind}"}, {"kind": kind})
+                        for contender in contenders
+                        for kind, work in kinds.items()
+                        if kind in SHARED[language][contender.library]
+                    ]
+                    result[title] += self.turns(arena, entries)
         return result
 
     def herd(self) -> Any:
@@ -532,7 +604,7 @@ def awake() -> Iterator[None]:
 
 
 def main() -> int:
-    suites = ["pairs", "growth", "quorum", "handoff", "herd", "fair", "watchdog", "names"]
+    suites = ["pairs", "growth", "quorum", "handoff", "herd", "fair", "shared", "watchdog", "names"]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="only whether everything runs")
     parser.add_argument("--rounds", type=int, default=7)

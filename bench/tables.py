@@ -62,7 +62,8 @@ def measured(results: dict[str, Any], suite: str) -> str:
     """Say when the suite was measured, and in how many rounds."""
     of = {**results.get("machine", {}), **results.get("measured", {}).get(suite, {})}
     date = f"Results of {of['date']}" if of.get("date") else ""
-    rounds = f"{of['rounds']} rounds" if of.get("rounds") and suite in ("pairs", "growth", "quorum", "handoff") else ""
+    in_rounds = ("pairs", "growth", "quorum", "handoff", "fair", "shared")
+    rounds = f"{of['rounds']} rounds" if of.get("rounds") and suite in in_rounds else ""
     older = "older than the others" if of.get("date", "") < results.get("machine", {}).get("date", "") else ""
     return ", ".join(filter(None, (date, rounds, older))) + "." if date or rounds else ""
 
@@ -279,7 +280,7 @@ def fair(results: dict[str, Any]) -> str:
     queue = [
         [
             *(number(row["waiters"], ".0f"), number(row["seconds"]), "yes" if row["in_order"] else "no"),
-            *(number(row["calls"], ".1f"), µs(row["script"])),
+            *(number(row["calls"], ".1f"), µs(row["handover"]), number(row["handover"] / row["alone"])),
         ]
         for row in of["queue"]
     ]
@@ -298,9 +299,88 @@ def fair(results: dict[str, Any]) -> str:
         table(["library", *RANGE], slower),
         contested(together(of["handoff"]), "###"),
         "### A long queue" if queue else "",
-        "Many waiters of one process wait for a fair lock, which is then released:" if queue else "",
-        table(["waiters", "s until all had it", "in order", "scripts a grant", "script µs a grant"], queue),
+        prose(
+            "Many waiters of one process wait for a fair lock, which is then released. A hand-over is the script that "
+            "releases the lock and hands it to the next waiter; it is compared with the mean of the two scripts of an "
+            "acquire and a release without waiters."
+        )
+        if queue
+        else "",
+        table(
+            [
+                *("waiters", "s until all had it", "in order", "scripts a grant"),
+                *("hand-over, server µs", "hand-over / script without waiters"),
+            ],
+            queue,
+        ),
     )
+
+
+KIND_NAMES = {"lock": "plain lock", "read": "reader", "write": "writer", "semaphore": "semaphore"}
+
+
+def plain_beside(rows: list[Row]) -> list[tuple[Row, Row]]:
+    """Return each row of a read/write lock with that of the same library's plain lock."""
+    plain = {who(row): row for row in rows if row["kind"] == "lock"}
+    return [(row, plain[who(row)]) for row in by_language(rows) if row["kind"] != "lock" and who(row) in plain]
+
+
+def shared(results: dict[str, Any]) -> str:
+    """Show read/write locks beside plain ones, and semaphores beside those of other libraries."""
+    of = results["shared"]
+
+    def costs(rows: list[Row], last: str, figure: Callable[[Row], str]) -> str:
+        lines = [
+            [
+                *(f"{name(row)}, {KIND_NAMES[row['kind']]}", µs(row["client"]), µs(row["server"])),
+                *(number(mid(row["calls"]), ".1f"), number(mid(row["rates"]), ".0f"), figure(row)),
+            ]
+            for row in by_language(rows, lambda row: row["library"])
+        ]
+        return table(["library", "client CPU µs", "server CPU µs", "calls", "per second", last], lines)
+
+    def p50(row: Row) -> str:
+        return µs(row["p50"], ".0f")
+
+    def p99(row: Row) -> str:
+        return µs(row["p99"], ".0f")
+
+    slower = [
+        [f"{name(row)}, {KIND_NAMES[row['kind']]}", *spread(ratios(plain["rates"], row["rates"]))]
+        for row, plain in plain_beside(of["one caller"])
+    ]
+    faster = [
+        [name(row), *spread(ratios(row["rates"], plain["rates"]))] for row, plain in plain_beside(of["100 callers"])
+    ]
+    text = (
+        "`redisson-rlock` stands for Redisson's `RLock`, `RReadWriteLock` and `RPermitExpirableSemaphore` here. A "
+        "permit of the latter has a lease that nothing renews. A semaphore has 10 permits."
+    )
+    parts = [
+        "### Read/write locks, one caller",
+        "One acquire and its release after another, of a plain lock, by a reader and by a writer.",
+        costs(of["one caller"], "p50 µs", p50),
+        "The time of an acquire and its release, divided by that of a plain lock of that library:" if slower else "",
+        table(["library", *RANGE], slower),
+        "### 100 readers",
+        prose("A hundred readers of one name at once, beside a hundred callers with a plain lock of a name each."),
+        costs(of["100 callers"], "p50 µs", p50),
+        "Acquires and releases per second of the readers, divided by those of the plain locks:" if faster else "",
+        table(["library", *RANGE], faster),
+    ]
+    for title, heading, explained in (
+        ("semaphore", "Semaphore, 100 callers", "A hundred callers acquire a permit and release it at once."),
+        ("semaphore, 2 ms", "Semaphore, 100 callers, 2 ms", "The same, but each holds its permit for 2 ms."),
+    ):
+        compared = against_ours(of[title])
+        parts += [
+            f"### {heading}",
+            explained,
+            costs(of[title], "p99 µs", p99),
+            "Acquires and releases per second, ours divided by the other's:" if compared else "",
+            compared,
+        ]
+    return page("## Read/write locks and semaphores", prose(text, measured(results, "shared")), *parts)
 
 
 def watchdog(results: dict[str, Any]) -> str:
@@ -356,6 +436,7 @@ SUITES: dict[str, Callable[[dict[str, Any]], str]] = {
     "handoff": handoff,
     "herd": herd,
     "fair": fair,
+    "shared": shared,
     "watchdog": watchdog,
     "names": names,
 }

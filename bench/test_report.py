@@ -24,6 +24,7 @@ from goals import Goals
 # Of these figures, the peer in a list of who is ahead must have the larger one.
 LARGER = {"per second", "slowest/fastest"}
 NO_QUORUM = {"redis-py-sync", "redis-py-asyncio", "python-redis-lock", "redisson-rfenced", "redlock-fair"}
+SUITES = ("pairs", "growth", "quorum", "handoff", "herd", "fair", "shared", "watchdog", "names")
 NESTS = {"redisson-rlock", "redisson-rfenced"}
 
 
@@ -106,6 +107,13 @@ class FakeArena:
         self.asked += 1
         return 3000 * self.asked, 0.01 * self.asked * chance(library, self.asked)
 
+    def record_scripts(self) -> None:
+        pass
+
+    def recorded_scripts(self) -> list[tuple[str, float]]:
+        self.asked += 1
+        return [(script, 10e-6 * chance(script, self.asked)) for script in ("queue", "release")]
+
     def cpu(self) -> float:
         self.asked += 1
         self.used += 0.02 * chance(self.asked)
@@ -129,8 +137,7 @@ def measured() -> dict[str, Any]:
         patch.setattr(run, "Arena", FakeArena)
         patch.setattr(run.time, "sleep", lambda seconds: None)
         bench = run.Bench(smoke=False, rounds=3, languages=list(run.OURS))
-        suites = ("pairs", "growth", "quorum", "handoff", "herd", "fair", "watchdog", "names")
-        results = {suite: getattr(bench, suite)() for suite in suites}
+        results = {suite: getattr(bench, suite)() for suite in SUITES}
     machine = {"cpus": 2, "system": "Linux 6", "redis": "7.0.15", "rounds": 3, "load": 0.25, "date": "2026-11-24"}
     return json.loads(json.dumps({"machine": machine, **results}))
 
@@ -214,6 +221,32 @@ def test_the_short_list_agrees_with_the_full_one(results: dict[str, Any]) -> Non
             assert float(factor) > 1.02 - 0.005
 
 
+def test_each_kind_of_lock_is_compared_with_the_plain_lock_of_its_library(results: dict[str, Any]) -> None:
+    text = report.parts_of(results)["rows of shared"]
+    compared = {line[0] for line in cells(text.split("divided by that of a plain lock")[1].split("###")[0])}
+    for language, libraries in run.SHARED.items():
+        for library, kinds in libraries.items():
+            row = {"language": language, "library": library}
+            for kind in {"read", "write"} & set(kinds):
+                assert f"{rows.name(row)}, {tables.KIND_NAMES[kind]}" in compared
+
+
+def test_goals_of_kinds_are_missed_when_the_figures_are_too_large(results: dict[str, Any]) -> None:
+    def verdicts(of: dict[str, Any]) -> dict[str, str]:
+        return {line[0]: line[-1] for line in cells(report.parts_of(of)["goals of kinds"])[2:]}
+
+    for row in results["fair"]["queue"]:
+        row |= {"alone": 10e-6, "handover": 22e-6}
+    goal = next(goal for goal in verdicts(results) if "10 000 waiters" in goal)
+    assert verdicts(results)[goal] == "yes"
+    results["fair"]["queue"][-1]["handover"] = 22.1e-6
+    assert verdicts(results)[goal] == "no"
+    for row in results["shared"]["semaphore"]:
+        if row["library"] == "redis-semaphore":
+            row["rates"] = [rate * 1e3 for rate in row["rates"]]
+    assert verdicts(results)["Node, semaphore, 100 callers: rate, divided by redis-semaphore's"] == "no"
+
+
 def test_tables_have_six_columns_at_most_and_one_figure_a_cell(results: dict[str, Any]) -> None:
     for part, text in report.parts_of(results).items():
         for line in cells(text):
@@ -226,7 +259,7 @@ def test_tables_have_six_columns_at_most_and_one_figure_a_cell(results: dict[str
 
 def test_every_row_is_in_the_results(results: dict[str, Any]) -> None:
     parts = report.parts_of(results)
-    for suite in ("pairs", "growth", "quorum", "handoff", "herd", "names"):
+    for suite in ("pairs", "growth", "quorum", "handoff", "herd", "names", "fair"):
         groups = results[suite].values() if isinstance(results[suite], dict) else [results[suite]]
         shown = {line[0] for line in cells(parts[f"rows of {suite}"])}
         assert {rows.name(row) for group in groups for row in group} <= shown
@@ -268,7 +301,7 @@ def test_one_language_alone(results: dict[str, Any], language: str) -> None:
     assert parts["goals"]
 
 
-@pytest.mark.parametrize("suite", ["pairs", "growth", "quorum", "handoff", "herd", "fair", "watchdog", "names"])
+@pytest.mark.parametrize("suite", SUITES)
 def test_one_suite_alone(results: dict[str, Any], suite: str) -> None:
     parts = report.parts_of({suite: results[suite]})
     assert set(parts) - {"versions"} <= {f"rows of {suite}", f"answer of {suite}", "speed"}

@@ -7,6 +7,9 @@
 //   connect(urls)                  resolves with an object of
 //     acquire(name, owner)           waits as the library does by default, but for at least 30 s; resolves with a lease
 //     release(lease)
+//     acquireKind(kind, name)        acquires a lock of another kind: "read" or "write" of a read/write lock, or a permit of
+//                                    a "semaphore" of 10
+//     kinds                          the kinds that it has; undefined if it has plain locks only
 //     block(name)                    acquires and releases a lock as users write it, with all objects made for this use;
 //                                    not needed if that is the same as acquire and release
 //     newLock(name)                  makes a lock object, to measure its cost (ours)
@@ -115,6 +118,17 @@ function independent(library, work) {
   return callers(work, async (name) => library.release(await library.acquire(name)));
 }
 
+/** Runs `at_once` callers on one read/write lock or semaphore, each independent of the others. */
+function shared(library, work) {
+  const { prefix, kind, hold } = work;
+  if (!library.kinds?.includes(kind)) throw new Unsupported("has no such locks");
+  return callers(work, async () => {
+    const lease = await library.acquireKind(kind, prefix);
+    if (hold > 0) await sleep(hold * 1000);
+    await library.release(lease);
+  });
+}
+
 function block(library, work) {
   return callers({ ...work, at_once: 1 }, library.block);
 }
@@ -194,6 +208,7 @@ const works = {
   parallel,
   independent,
   blocks,
+  shared,
   nested,
   objects,
   names,

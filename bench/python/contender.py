@@ -76,7 +76,7 @@ class Threads:
     def parallel(self, **_: Any) -> dict[str, Any]:
         raise Unsupported("blocks its thread")
 
-    independent = blocks = parallel
+    independent = blocks = shared = parallel
 
     def names(self, count: int, prefix: str, at_once: int) -> dict[str, Any]:
         began = time.monotonic()
@@ -192,6 +192,17 @@ class Loop:
 
         await asyncio.gather(*(one(f"{prefix}-{number}") for number in range(at_once)))
         return summary(times, (clock() - began) / 1e9)
+
+    async def _shared(self, seconds: float, prefix: str, at_once: int, kind: str, hold: float) -> dict[str, Any]:
+        acquire, release = self.library.acquire_kind, self.library.release
+
+        async def once(_: str) -> None:
+            lease = await acquire(kind, prefix)
+            if hold:
+                await asyncio.sleep(hold)
+            await release(lease)
+
+        return await self._callers(seconds, prefix, at_once, once)
 
     async def _names(self, count: int, prefix: str, at_once: int) -> dict[str, Any]:
         numbers = iter(range(count))

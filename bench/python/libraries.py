@@ -23,6 +23,8 @@ import redlock
 import redlock.asyncio
 
 TTL = 10
+# How many slots a semaphore has.
+PERMITS = 10
 # The arguments that our client sends besides names: no explicit owner, ttl, the counter's ttl, no proposed token.
 ARGUMENTS = ("", TTL * 1000, 3_600_000, 0)
 
@@ -66,6 +68,10 @@ class AsyncLibrary:
 
     async def acquire(self, name: str) -> Any:
         raise NotImplementedError
+
+    async def acquire_kind(self, kind: str, name: str) -> Any:
+        """Acquire a lock of another kind: `read` or `write` of a read/write lock, or a permit of a `semaphore`."""
+        raise Unsupported("has plain locks only")
 
     async def release(self, lease: Any) -> None:
         raise NotImplementedError
@@ -139,10 +145,21 @@ class RedlockAsync(AsyncLibrary):
     async def connect(self, urls: list[str]) -> None:
         self.client = redlock.asyncio.Redlock(urls, **options())
         self.locks: dict[str, redlock.asyncio.Lock] = {}
+        self.kinds: dict[tuple[str, str], Any] = {}
 
     async def acquire(self, name: str) -> Any:
         lock = self.locks.get(name) or self.locks.setdefault(name, self.client.lock(name))
         return await lock.acquire()
+
+    async def acquire_kind(self, kind: str, name: str) -> Any:
+        lock = self.kinds.get((kind, name)) or self.kinds.setdefault((kind, name), self.make(kind, name))
+        return await lock.acquire()
+
+    def make(self, kind: str, name: str) -> Any:
+        if kind == "semaphore":
+            return self.client.semaphore(name, PERMITS)
+        lock = self.client.read_write_lock(name)
+        return {"read": lock.read, "write": lock.write}[kind]()
 
     async def release(self, lease: Any) -> None:
         await lease.release()

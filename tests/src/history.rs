@@ -35,6 +35,28 @@ pub enum Kind {
     },
 }
 
+impl Kind {
+    /// The word for it in the arguments of a contender.
+    pub fn word(self) -> String {
+        match self {
+            Self::Lock => "lock".to_owned(),
+            Self::Fair => "fair".to_owned(),
+            Self::ReadWrite { .. } => "read_write".to_owned(),
+            Self::Semaphore { permits } => format!("semaphore:{permits}"),
+        }
+    }
+
+    /// The kind of a word that `word` returned; nothing for any other.
+    pub fn of_word(word: &str) -> Option<Self> {
+        match word {
+            "lock" => Some(Self::Lock),
+            "fair" => Some(Self::Fair),
+            "read_write" => Some(Self::ReadWrite { shares_tokens: false }),
+            _ => Some(Self::Semaphore { permits: word.strip_prefix("semaphore:")?.parse().ok()? }),
+        }
+    }
+}
+
 /// One slot of a permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Slot {

@@ -28,6 +28,7 @@ pub mod register;
 pub mod scenario;
 pub mod server;
 pub mod sim;
+pub mod target;
 #[cfg(unix)]
 pub mod terminal;
 pub mod tls;

@@ -23,27 +23,24 @@ use std::{
 };
 
 use fastrand::Rng;
-use redlock::{Client, Config, Lease, Lock, LockError, LockOptions, ReadWriteLock, ReleaseOutcome, Semaphore, Ttl};
+use redlock::{Client, Config, Lease, LockError, LockOptions, ReleaseOutcome, Ttl};
 use serde::{Deserialize, Serialize};
 use tokio::{task::LocalSet, time::sleep};
 
 use crate::{
-    history::{self, Hold, Kind, Share, Slot},
+    history::{self, Hold, Kind, Share},
     locked,
     process::{monotonic, signal},
     register::{Access, Check},
+    target::{self, Target},
 };
 
 /// The number of grants that one byte of the process's output stands for.
 const STEP: u64 = 10;
 /// The shortest ttl that a watchdog may renew, in ms.
 const SHORTEST_WATCHDOG: u64 = 300;
-/// The share of readers among the acquires of read/write locks.
-const READS: f64 = 0.7;
 /// The share of tenures of read/write locks that try to change from one way to hold to the other.
 const CHANGES: f64 = 0.1;
-/// The largest number of slots that a permit has.
-const MOST_SLOTS: u32 = 2;
 
 /// The orders of a worker, which it gets as its one argument in JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -189,39 +186,6 @@ struct Work {
     failures: Mutex<BTreeMap<&'static str, u64>>,
     grants: AtomicU64,
     over: AtomicBool,
-}
-
-/// A lock of any kind.
-enum Target {
-    Lock(Lock),
-    ReadWrite(ReadWriteLock),
-    Semaphore(Semaphore),
-}
-
-impl Target {
-    fn new(client: &Client, kind: Kind, name: &str, mut options: LockOptions) -> Result<Self, LockError> {
-        Ok(match kind {
-            Kind::Lock | Kind::Fair => {
-                options.fair = kind == Kind::Fair;
-                Self::Lock(client.lock(name, options)?)
-            }
-            Kind::ReadWrite { .. } => Self::ReadWrite(client.read_write_lock(name, options)?),
-            Kind::Semaphore { permits } => Self::Semaphore(client.semaphore(name, permits, options)?),
-        })
-    }
-
-    /// Draws one of the ways to acquire it. Returns its call, and the share of a lease; slots are known later.
-    fn draw(&self, dice: &mut Rng) -> Result<(Lock, Share), LockError> {
-        Ok(match self {
-            Self::Lock(lock) => (lock.clone(), Share::Whole),
-            Self::ReadWrite(lock) if dice.f64() < READS => (lock.read().clone(), Share::Read),
-            Self::ReadWrite(lock) => (lock.write().clone(), Share::Write),
-            Self::Semaphore(semaphore) => {
-                let count = dice.u32(1..=MOST_SLOTS.min(semaphore.permits()));
-                (semaphore.taking(count)?, Share::Slots(Vec::new()))
-            }
-        })
-    }
 }
 
 /// Carries out the orders until its standard input ends.
@@ -391,8 +355,7 @@ struct Tenure<'a> {
 impl<'a> Tenure<'a> {
     fn begin(lease: &'a Lease, share: Share, called: u64, valid: Option<u64>) -> Self {
         let from = monotonic();
-        let slots = || lease.slots().iter().map(|slot| Slot { number: slot.number, token: slot.token }).collect();
-        let share = if matches!(share, Share::Slots(_)) { Share::Slots(slots()) } else { share };
+        let share = target::share_of(lease, share);
         let hold = Hold { token: Some(lease.token()), share, called, from, ..Hold::default() };
         Self { lease, bound: valid.map_or(u64::MAX, |valid| from + valid), hold }
     }

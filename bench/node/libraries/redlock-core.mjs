@@ -18,8 +18,22 @@ export async function connect(urls) {
     }
     return found;
   };
+  const kinds = new Map();
+  const make = (kind, name) =>
+    kind === "semaphore" ? client.semaphore(name, { permits: 10 }) : client.readWriteLock(name)[kind];
+  const lockOf = (kind, name) => {
+    const key = `${kind} ${name}`;
+    let found = kinds.get(key);
+    if (found === undefined) {
+      found = make(kind, name);
+      kinds.set(key, found);
+    }
+    return found;
+  };
   return {
     acquire: (name, owner) => lock(name, owner).acquire(),
+    acquireKind: (kind, name) => lockOf(kind, name).acquire(),
+    kinds: ["read", "write", "semaphore"],
     release: (lease) => lease.release(),
     block: (name) => client.lock(name).using(async () => {}),
     newLock: (name) => client.lock(name),

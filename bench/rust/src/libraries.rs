@@ -10,12 +10,15 @@ use std::{
 
 use redis::{Cmd, aio::MultiplexedConnection};
 use redlock::{
-    Client, Config, Lease, Lock, LockError, LockOptions, Owner, Request, Wire,
+    Client, Config, Lease, Lock, LockError, LockOptions, Owner, ReadWriteLock, Request, Semaphore, Wire,
     protocol::script::{Script, scripts},
 };
 use tokio::task::block_in_place;
 
 const TTL: Duration = Duration::from_secs(10);
+
+/// How many slots a semaphore has.
+const PERMITS: u32 = 10;
 
 /// The library cannot do this.
 pub(crate) struct Unsupported(pub(crate) &'static str);
@@ -41,6 +44,11 @@ pub(crate) trait Library: Sized + 'static {
         Err(Unsupported("not re-entrant"))
     }
 
+    /// Acquires a lock of another kind: `read` or `write` of a read/write lock, or a permit of a `semaphore`.
+    async fn acquire_kind(&self, _kind: &str, _name: &str) -> Result<Self::Lease, Unsupported> {
+        Err(Unsupported("has plain locks only"))
+    }
+
     /// How many of the leases are lost, if the library renews them.
     fn lost(_leases: &[Self::Lease]) -> Result<usize, Unsupported> {
         Err(Unsupported("keeps no lease alive"))
@@ -62,6 +70,8 @@ pub(crate) const FAIR: u8 = 2;
 pub(crate) struct Redlock<const KIND: u8> {
     client: Client,
     locks: RefCell<HashMap<String, Lock>>,
+    read_write_locks: RefCell<HashMap<String, ReadWriteLock>>,
+    semaphores: RefCell<HashMap<String, Semaphore>>,
 }
 
 impl<const KIND: u8> Redlock<KIND> {
@@ -71,7 +81,22 @@ impl<const KIND: u8> Redlock<KIND> {
             config.wire = Wire::Token;
         }
         config.token_ttl = env::var("BENCH_TOKEN_TTL").ok().map(|ttl| Duration::from_secs(ttl.parse().unwrap()));
-        Self { client: Client::new(config).unwrap(), locks: RefCell::default() }
+        Self {
+            client: Client::new(config).unwrap(),
+            locks: RefCell::default(),
+            read_write_locks: RefCell::default(),
+            semaphores: RefCell::default(),
+        }
+    }
+
+    fn read_write_lock(&self, name: &str) -> ReadWriteLock {
+        let make = || self.client.read_write_lock(name, LockOptions::default()).unwrap();
+        self.read_write_locks.borrow_mut().entry(name.to_owned()).or_insert_with(make).clone()
+    }
+
+    fn semaphore(&self, name: &str) -> Semaphore {
+        let make = || self.client.semaphore(name, PERMITS, LockOptions::default()).unwrap();
+        self.semaphores.borrow_mut().entry(name.to_owned()).or_insert_with(make).clone()
     }
 
     fn new_lock(&self, name: &str) -> Lock {
@@ -126,6 +151,16 @@ impl<const KIND: u8> Library for Redlock<KIND> {
     async fn acquire_again(&self, name: &str) -> Result<Self::Lease, Unsupported> {
         let (lock, request) = self.again(name);
         Ok(lock.acquire_as(request).await.unwrap())
+    }
+
+    async fn acquire_kind(&self, kind: &str, name: &str) -> Result<Self::Lease, Unsupported> {
+        let lease = match kind {
+            "read" => self.read_write_lock(name).read().acquire().await,
+            "write" => self.read_write_lock(name).write().acquire().await,
+            "semaphore" => self.semaphore(name).acquire().await,
+            _ => panic!("unknown kind {kind}"),
+        };
+        Ok(lease.unwrap())
     }
 
     fn lost(leases: &[Self::Lease]) -> Result<usize, Unsupported> {

@@ -34,6 +34,7 @@ fn answer<L: Library>(runtime: &Runtime, library: &L, request: &Value) -> Result
         "parallel" => runtime.block_on(works::parallel(library, request)),
         "independent" => runtime.block_on(works::independent(library, request, Form::Kept)),
         "blocks" => runtime.block_on(works::independent(library, request, Form::Block)),
+        "shared" => runtime.block_on(works::shared(library, request)),
         "names" => Ok(runtime.block_on(works::names(library, request))),
         "contend" => Ok(runtime.block_on(works::contend(library, request))),
         "herd" => runtime.block_on(works::herd(library, request)),

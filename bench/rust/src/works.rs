@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::join_all;
+use futures_util::future::{join_all, try_join_all};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -124,6 +124,31 @@ pub(crate) async fn independent<L: Library>(library: &L, request: &Value, form: 
         }
     }))
     .await;
+    Ok(summary(times.into_inner(), monotonic() - began))
+}
+
+/// Runs `at_once` callers on one read/write lock or semaphore, each independent of the others.
+pub(crate) async fn shared<L: Library>(library: &L, request: &Value) -> Result<Value, Unsupported> {
+    if L::BLOCKING {
+        return Err(Unsupported("blocks its thread"));
+    }
+    let (name, kind) = (request["prefix"].as_str().unwrap(), request["kind"].as_str().unwrap());
+    let hold = Duration::from_secs_f64(request["hold"].as_f64().unwrap());
+    let (began, end, times) = (monotonic(), end_of(request), RefCell::new(Vec::new()));
+    let callers = (0..request["at_once"].as_u64().unwrap()).map(|_| async {
+        let mut now = monotonic();
+        while now < end {
+            let lease = library.acquire_kind(kind, name).await?;
+            if !hold.is_zero() {
+                sleep(hold).await;
+            }
+            library.release(lease).await;
+            let before = std::mem::replace(&mut now, monotonic());
+            times.borrow_mut().push(now - before);
+        }
+        Ok(())
+    });
+    try_join_all(callers).await?;
     Ok(summary(times.into_inner(), monotonic() - began))
 }
 

@@ -8,6 +8,7 @@ import kotlin.contracts.ExperimentalContracts
 import kotlin.contracts.InvocationKind
 import kotlin.contracts.contract
 import kotlin.time.Duration
+import java.time.Duration as JavaDuration
 
 /**
  * A semaphore by name: at most [permits] slots of it are held at once, everywhere. A permit is a [Lease], with
@@ -101,6 +102,14 @@ public class Semaphore internal constructor(
     public fun acquireBlocking(n: Int = 1): Lease = taking(n).acquireBlocking()
 
     /**
+     * [acquireBlocking]; waits no longer than [wait], where zero is one try.
+     *
+     * @throws InterruptedException when the thread is interrupted while it waits; nothing is left behind
+     */
+    @Throws(InterruptedException::class)
+    public fun acquireBlocking(n: Int, wait: JavaDuration): Lease = taking(n).acquireBlocking(wait)
+
+    /**
      * [tryAcquire], blocking.
      *
      * @throws InterruptedException when the thread is interrupted while it waits; nothing is left behind
@@ -112,6 +121,9 @@ public class Semaphore internal constructor(
     /** [acquire], as a future: see [Lock.acquireAsync]. */
     @JvmOverloads
     public fun acquireAsync(n: Int = 1): CompletableFuture<Lease> = taking(n).acquireAsync()
+
+    /** [acquireAsync]; waits no longer than [wait], where zero is one try. */
+    public fun acquireAsync(n: Int, wait: JavaDuration): CompletableFuture<Lease> = taking(n).acquireAsync(wait)
 
     /** [tryAcquire], as a future, which completes with null when too few slots are free. */
     @JvmOverloads

@@ -8,7 +8,9 @@ import org.junit.jupiter.api.Assertions.assertEquals
 import org.junit.jupiter.api.Assertions.assertNull
 import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.Test
+import java.util.concurrent.ExecutionException
 import kotlin.time.Duration
+import java.time.Duration as JavaDuration
 
 class SemaphoreTest : OnServer() {
     @Test
@@ -60,6 +62,17 @@ class SemaphoreTest : OnServer() {
         failsWith<KeyConflict> { client.lock("gpu").acquire() }
         permit.release()
         client.lock("gpu").withLock { failsWith<KeyConflict> { gpu.acquire() } }
+    }
+
+    @Test
+    fun `a blocking acquire and a future wait as long as they are told`() {
+        val gpu = client.semaphore("gpu", 2)
+        gpu.acquireBlocking(2, JavaDuration.ofSeconds(10)).use {
+            failsWith<LockTimeout> { gpu.acquireBlocking(1, JavaDuration.ofMillis(50)) }
+            val failure = failsWith<ExecutionException> { gpu.acquireAsync(2, JavaDuration.ZERO).get() }
+            assertTrue(failure.cause is LockTimeout, "failed with ${failure.cause}")
+        }
+        gpu.acquireAsync(2, JavaDuration.ofSeconds(10)).get().use { assertEquals(listOf(0, 1), it.slots) }
     }
 
     @Test

@@ -9,6 +9,9 @@ interface Locks {
     /** Returns a lease. The same `owner` may acquire a lock again, if the library is re-entrant. */
     suspend fun acquire(name: String, owner: String? = null): Any
 
+    /** Acquires a lock of another kind: `read` or `write` of a read/write lock, or a permit of a `semaphore`. */
+    suspend fun acquireKind(kind: String, name: String): Any = throw Unsupported("has no $kind locks")
+
     suspend fun release(lease: Any)
 
     /** Acquires and releases a lock as users write it, with a lock object made for this use. */
@@ -33,6 +36,9 @@ interface Library : AutoCloseable {
     /** Whether an acquire waits for a lock that is held. */
     val waits: Boolean get() = true
 }
+
+/** How many slots a semaphore has. */
+const val PERMITS = 10
 
 /** A work that the library cannot do. */
 class Unsupported(why: String) : Exception(why)

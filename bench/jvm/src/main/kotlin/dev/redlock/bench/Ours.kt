@@ -5,8 +5,10 @@ package dev.redlock.bench
 import dev.redlock.JavaLock
 import dev.redlock.Lease
 import dev.redlock.Lock
+import dev.redlock.ReadWriteLock
 import dev.redlock.Redlock
 import dev.redlock.RedlockOptions
+import dev.redlock.Semaphore
 import java.util.concurrent.ConcurrentHashMap
 import kotlin.concurrent.withLock
 import kotlin.time.Duration.Companion.seconds
@@ -17,12 +19,22 @@ class OursForCoroutines(urls: List<String>) :
     Locks {
     private val client = connected(urls)
     private val locks = ConcurrentHashMap<String, Lock>()
+    private val readWriteLocks = ConcurrentHashMap<String, ReadWriteLock>()
+    private val semaphores = ConcurrentHashMap<String, Semaphore>()
 
     override val alone: Locks get() = this
     override val together: Locks get() = this
 
     override suspend fun acquire(name: String, owner: String?): Lease =
         locks.getOrPut("$owner $name") { client.lock(name, owner = owner) }.acquire()
+
+    override suspend fun acquireKind(kind: String, name: String): Lease = when (kind) {
+        "read" -> readWriteLock(name).readLock.acquire()
+        "write" -> readWriteLock(name).writeLock.acquire()
+        else -> semaphores.getOrPut(name) { client.semaphore(name, PERMITS) }.acquire()
+    }
+
+    private fun readWriteLock(name: String) = readWriteLocks.getOrPut(name) { client.readWriteLock(name) }
 
     override suspend fun release(lease: Any) {
         (lease as Lease).release()

@@ -7,9 +7,12 @@ import org.redisson.Redisson
 import org.redisson.RedissonRedLock
 import org.redisson.api.RFencedLock
 import org.redisson.api.RLock
+import org.redisson.api.RPermitExpirableSemaphore
+import org.redisson.api.RReadWriteLock
 import org.redisson.api.RedissonClient
 import org.redisson.config.Config
 import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.TimeUnit
 import java.util.concurrent.atomic.AtomicLong
 import kotlin.concurrent.withLock
 
@@ -26,6 +29,16 @@ class RedissonRLock(urls: List<String>) : Library {
 
     private fun lock(name: String): RLock = locks.getOrPut(name) { newLock(name) }
 
+    private val readWriteLocks = ConcurrentHashMap<String, RReadWriteLock>()
+    private val semaphores = ConcurrentHashMap<String, RPermitExpirableSemaphore>()
+
+    private fun only(): RedissonClient = clients.singleOrNull() ?: throw Unsupported("one server only")
+
+    private fun readWriteLock(name: String) = readWriteLocks.getOrPut(name) { only().getReadWriteLock(name) }
+
+    private fun semaphore(name: String) =
+        semaphores.getOrPut(name) { only().getPermitExpirableSemaphore(name).apply { trySetPermits(PERMITS) } }
+
     override val alone: Locks = object : Locks {
         override suspend fun acquire(name: String, owner: String?): RLock = lock(name).apply { lock() }
 
@@ -40,7 +53,15 @@ class RedissonRLock(urls: List<String>) : Library {
 
         override suspend fun acquire(name: String, owner: String?): Held = take(lock(name))
 
-        override suspend fun release(lease: Any): Unit = unlock(lease as Held)
+        override suspend fun acquireKind(kind: String, name: String): Any = when (kind) {
+            "read" -> take(readWriteLock(name).readLock())
+            "write" -> take(readWriteLock(name).writeLock())
+            else -> semaphore(name).let { Permit(it, it.acquireAsync(LEASE_SECONDS, TimeUnit.SECONDS).await()) }
+        }
+
+        override suspend fun release(lease: Any) {
+            if (lease is Permit) lease.semaphore.releaseAsync(lease.id).await() else unlock(lease as Held)
+        }
 
         override suspend fun block(name: String): Unit = unlock(take(newLock(name)))
 
@@ -95,6 +116,11 @@ class RedissonRFenced(urls: List<String>) : Library {
 }
 
 private class Held(val lock: RLock, val owner: Long)
+
+private class Permit(val semaphore: RPermitExpirableSemaphore, val id: String)
+
+/** The lease of a permit, which Redisson does not renew: as long as that of its locks. */
+private const val LEASE_SECONDS = 30L
 
 private suspend fun unlock(held: Held) {
     held.lock.unlockAsync(held.owner).await()

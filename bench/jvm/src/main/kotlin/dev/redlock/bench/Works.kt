@@ -27,6 +27,7 @@ suspend fun Library.answer(work: JsonNode): Answer = when (val name = work["work
     "parallel" -> withContext(Dispatchers.Default) { parallel(work) }
     "independent" -> withContext(Dispatchers.Default) { callers(work) { release(acquire(it)) } }
     "blocks" -> withContext(Dispatchers.Default) { callers(work) { block(it) } }
+    "shared" -> withContext(Dispatchers.Default) { shared(work) }
     "names" -> withContext(Dispatchers.Default) { names(work) }
     "contend" -> contend(work)
     "herd" -> withContext(Dispatchers.Default) { herd(work) }
@@ -112,6 +113,17 @@ private suspend fun Library.callers(work: JsonNode, once: suspend Locks.(String)
         }.awaitAll()
     }
     return measured(latencies.flatten(), System.nanoTime() - start)
+}
+
+/** Runs `at_once` callers on one read/write lock or semaphore, each independent of the others. */
+private suspend fun Library.shared(work: JsonNode): Answer {
+    val (name, kind) = work["prefix"].asText() to work["kind"].asText()
+    val hold = work["hold"].asDouble().seconds
+    return callers(work) {
+        val lease = acquireKind(kind, name)
+        if (hold.isPositive()) delay(hold)
+        release(lease)
+    }
 }
 
 /** Acquires and releases many locks once each. */
