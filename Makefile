@@ -167,7 +167,7 @@ docs-lint: site-check
 	$(call step,troubleshooting,Trouble-shooting: an entry for each error and event) -- ./scripts/troubleshooting
 
 release-lint:
-	$(call step,version,One version everywhere) -- python3 -m release.version
+	$(call step,release-lint,One version everywhere; the workflows) -- python3 -m release.lint
 
 # reading-lint: linters that write nothing. writing-lint: linters that write to node/dist or kotlin/target.
 reading-lint := rust-lint python-lint interop-lint release-lint docs-lint
@@ -356,7 +356,7 @@ packages-trial: python node kotlin packages-tools
 		python3 -m release.smoke target/packages --quick
 
 release-test: packages-tools
-	$(call step,release-tests,Packages: tests of what makes them) $(pytest) release/tests
+	$(call step,release-tests,Packages: tests of what makes them) $(pytest) release/tests release/emulated/tests
 
 packages-test: packages-trial release-test
 

@@ -66,7 +66,7 @@ class Project:
             *("node/test/fixtures/package.json", "bench/node/package.json", "tests/interop/node/package.json"),
             *("tests/interop/jvm/pom.xml", "tests/interop/jvm/src/main/java/dev/redlock/interop/Peer.java"),
             *("tests/interop/go/main.go", "tests/interop/go/go.mod", "tests/interop/go/go.sum"),
-            *("release/version.py", "release/native.py", "release/pack.py", "release/smoke.py"),
+            *("release/lint.py", "release/native.py", "release/pack.py", "release/smoke.py"),
         ):
             self.write(path, "")
 
