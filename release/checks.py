@@ -2,8 +2,9 @@
 
     python3 -m release.checks OUT [--complete]
 
-checks all of OUT/packages and prints a line for each fault. --complete also demands the files of all published targets. It runs the public checkers (twine, check-wheel-contents,
-auditwheel, abi3audit, publint, attw) and adds checks that those lack.
+checks all of OUT/packages and prints a line for each fault. --complete also demands the files of all published targets.
+It runs the public checkers (twine, check-wheel-contents, auditwheel, abi3audit, publint, attw) and adds checks that
+those lack.
 """
 
 from __future__ import annotations
