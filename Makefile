@@ -1,4 +1,4 @@
-# Every command of a contributor. Each target first installs its tools: Debian packages (as root or with sudo), a Python
+# The commands of a contributor; those that only a landing or a release needs are in the files that it includes. Each target first installs its tools: Debian packages (as root or with sudo), a Python
 # environment in .venv, npm packages, Maven artifacts, crates. A target of one language needs only that language's tools
 # and Rust (cargo).
 
@@ -47,6 +47,17 @@ help:
 	@echo "make demo    locks, contention and failures on five private redis-servers, live, in three languages"
 	@echo "make test    every check: linters, Rust, Python, Node, Kotlin, scenarios, pitfalls, examples, packaging"
 	@echo "make check   what to run between two edits of the core: rustfmt, clippy, units, promises, scenarios, a short simulation"
+	@echo "make lint    rustfmt, clippy and the linters of each language"
+	@echo "make python  builds the Python package into .venv"
+	@echo "make node    builds the Node package in node/"
+	@echo "make kotlin  builds the Kotlin package in kotlin/target"
+	@echo "make cli     builds the command redlock, in target/debug; make cli-test tests it"
+	@echo "make docs    the API documentation of all languages"
+	@echo "make site    the documentation site, from docs/ and what make docs wrote, in target/site (Python 3.11)"
+	@echo "make clean   removes everything built"
+	@echo "Each of rust, python, node and kotlin also has a -lint and a -test."
+	@echo
+	@echo "Before a landing or a release:"
 	@echo "make model   every configuration of the protocol's models, through all their states (minutes)"
 	@echo "make sim     a hundred thousand simulated runs; SEEDS and FROM choose others (an hour)"
 	@echo "make interop ten thousand hand-offs with each other lock library (twenty minutes); HANDOFFS changes that"
@@ -60,15 +71,6 @@ help:
 	@echo "make packages-all  the same for every target that can be built here, in emulators; whole suites (an hour)"
 	@echo "make test-all  make test, recipes-test, packages-all, versions-test, interop, model, sim and chaos (hours)"
 	@echo "make recipes-test  the recipes of docs/recipes.md, in their frameworks (three minutes)"
-	@echo "make lint    rustfmt, clippy and the linters of each language"
-	@echo "make python  builds the Python package into .venv"
-	@echo "make node    builds the Node package in node/"
-	@echo "make kotlin  builds the Kotlin package in kotlin/target"
-	@echo "make cli     builds the command redlock, in target/debug; make cli-test tests it"
-	@echo "make docs    the API documentation of all languages"
-	@echo "make site    the documentation site, from docs/ and what make docs wrote, in target/site (Python 3.11)"
-	@echo "make clean   removes everything built"
-	@echo "Each of rust, python, node and kotlin also has a -lint and a -test."
 
 # ---- tools: what does not come from crates.io, PyPI, npm or Maven -------------------------------------------------
 
@@ -167,7 +169,7 @@ docs-lint: site-check
 	$(call step,troubleshooting,Trouble-shooting: an entry for each error and event) -- ./scripts/troubleshooting
 
 release-lint:
-	$(call step,version,One version everywhere) -- python3 -m release.version
+	$(call step,release-lint,One version everywhere; the workflows) -- python3 -m release.lint
 
 # reading-lint: linters that write nothing. writing-lint: linters that write to node/dist or kotlin/target.
 reading-lint := rust-lint python-lint interop-lint release-lint docs-lint
@@ -261,194 +263,8 @@ mixed-test: python node kotlin
 		other node=node $(OTHER)/node/test/contender.mjs" \
 		cargo test --package redlock-tests --test languages --quiet -- --nocapture
 
-# ---- other lock libraries, on the same locks as ours ----------------------------------------------------------------
-
-# The current version, and one that does not yet record unlocks so that a retry is recognised.
-REDISSON := 4.7.0 3.23.5
-redisson = redisson $(1)=java -XX:TieredStopAtLevel=1 -Dorg.slf4j.simpleLogger.defaultLogLevel=error \
-	-cp 'target/interop/redisson-$(1)/classes:target/interop/redisson-$(1)/lib/*' dev.redlock.interop.Peer;
-peers = $(foreach version,$(REDISSON),$(call redisson,$(version))) \
-	redis-py=$(BIN)/python tests/interop/python/peer.py; \
-	node-redlock=node tests/interop/node/peer.mjs redlock; \
-	redis-semaphore=node tests/interop/node/peer.mjs redis-semaphore; redsync=target/interop/redsync
-interop = env REDLOCK_PEERS="$(peers)" REDLOCK_CONTENDERS="$(contenders)" \
-	cargo test --package redlock-tests --test interop --quiet
-
-tests/interop/node/node_modules/.ready: tests/interop/node/package.json
-
-target/interop/redisson-%/.ready: tests/interop/jvm/pom.xml tests/interop/jvm/src/main/java/dev/redlock/interop/Peer.java
-	@rm -rf $(@D) && mkdir -p $(@D)
-	$(call build,redisson-$*,A peer: Redisson $*) -- mvn -q -B -ntp -f tests/interop/jvm compile -Dredisson.version=$*
-	@touch $@
-
-target/interop/redsync: tests/interop/go/main.go tests/interop/go/go.mod tests/interop/go/go.sum
-	$(call build,redsync,A peer: redsync) --in tests/interop/go -- bash -ec 'go vet .; go build -o "$(CURDIR)/$@" .'
-
-interop-tools: python-tools node-tools kotlin-tools tests/interop/node/node_modules/.ready
-	@./scripts/system-packages go
-	@$(MAKE) --no-print-directory --quiet $(REDISSON:%=target/interop/redisson-%/.ready) target/interop/redsync
-	$(made)
-
-interop-test: python node kotlin interop-tools
-	$(call step,interop,Other libraries: Redisson; redis-py; node-redlock; redis-semaphore; redsync) -- $(interop)
-
-# As many hand-offs as for the figures in docs/interop.md.
-HANDOFFS ?= 10000
-interop: python node kotlin interop-tools
-	$(call say,Other libraries: $(HANDOFFS) hand-offs for each pair)
-	REDLOCK_HANDOFFS=$(HANDOFFS) $(interop) -- turns
-
-SEEDS ?= 100000
-FROM ?= 0
-sim: rust-tools
-	$(call say,Simulation: $(SEEDS) seeds from $(FROM))
-	cargo run --package redlock-tests --bin sim --quiet -- --seeds $(SEEDS) --from $(FROM)
-
-# The campaigns of rust-test and languages-test, as long as for the figures in docs/proof.md: CHAOS_GRANTS in total for
-# the campaigns that check mutual exclusion, CHAOS_SECONDS for each of the others. Those that keep exclusion write
-# histories for porcupine.
-CHAOS_GRANTS ?= 1000000
-CHAOS_SECONDS ?= 20
-HISTORIES := $(CURDIR)/target/histories
-long = cargo test --package redlock-tests --quiet
-chaos: python node kotlin porcupine-tools
-	$(call say,Chaos: every campaign; each prints the seed that repeats it)
-	rm -rf $(HISTORIES)
-	REDLOCK_CHAOS_GRANTS=$(CHAOS_GRANTS) REDLOCK_CHAOS_SECONDS=$(CHAOS_SECONDS) REDLOCK_HISTORY=$(HISTORIES) \
-		$(long) --test chaos -- --nocapture --test-threads 1
-	$(call say,The histories of these campaigns: judged by porcupine)
-	$(JUDGE) $(HISTORIES)
-	$(call say,Losses: ten thousand leases at their deadline)
-	REDLOCK_LOSS_ROUNDS=10 $(long) --test losses -- --nocapture --test-threads 1
-	$(call say,Cuts: after every byte; also of new connections and of a quorum)
-	REDLOCK_CUT_STRIDE=1 $(long) --test cuts -- --nocapture
-	$(call say,All languages in chaos)
-	REDLOCK_GRANTS=1000 REDLOCK_CONTENDERS="$(contenders)" $(long) --test languages -- --nocapture on_five_nodes_in_chaos
-
-# porcupine, a checker of linearizability, judges histories of campaigns; the models are in tests/porcupine.
-JUDGE := target/porcupine/judge
-$(JUDGE): $(wildcard tests/porcupine/*.go) tests/porcupine/go.mod tests/porcupine/go.sum
-	$(call build,judge,The judge: tested; built) --in tests/porcupine -- \
-		bash -ec 'go vet .; go test -count=1 .; go build -o "$(CURDIR)/$@" .'
-
-porcupine-tools: rust-tools
-	@./scripts/system-packages go
-	@$(MAKE) --no-print-directory --quiet $(JUDGE)
-
-porcupine: porcupine-tools
-	$(call say,Short campaigns: judged by porcupine)
-	rm -rf $(HISTORIES)
-	REDLOCK_HISTORY=$(HISTORIES) $(long) --test chaos -- --nocapture --test-threads 1
-	$(JUDGE) $(HISTORIES)
-
-# ---- the packages to publish, linked by zig; see docs/releasing.md --------------------------------------------------
-
-PACKAGES := dist
-packages-tools: python-tools node-tools kotlin-tools node/test/fixtures/node_modules/.ready
-	@./scripts/system-packages packages
-	$(made)
-
-# A release in short: compiled in the development profile, for one Python, one Node and one JDK.
-packages-trial: python node kotlin packages-tools
-	$(call step,packages-native,Packages: compiled) -- python3 -m release.native host target/packages --profile dev --abi abi3
-	$(call step,packages-pack,Packages: packed) --after packages-native -- python3 -m release.pack target/packages
-	$(call step,packages-smoke,Packages: installed and used without Rust) --after packages-pack -- \
-		python3 -m release.smoke target/packages --quick
-
-release-test: packages-tools
-	$(call step,release-tests,Packages: tests of what makes them) $(pytest) release/tests
-
-packages-test: packages-trial release-test
-
-packages: packages-tools
-	$(call say,Packages for this kind of machine)
-	rm -rf $(PACKAGES)
-	python3 -m release.native host $(PACKAGES) --abi abi3
-	python3 -m release.pack $(PACKAGES)
-	$(call say,What must hold of them)
-	python3 -m release.checks $(PACKAGES)
-	$(call say,Installed into every Python and Node and JDK at hand; without Rust)
-	python3 -m release.smoke $(PACKAGES)
-
-# Targets that this kind of machine cannot link are only compiled. The last lines name the parts left out.
-packages-all: packages-tools
-	$(call say,Packages for every target that can be built here)
-	rm -rf $(PACKAGES)
-	python3 -m release.native host $(PACKAGES)
-	for target in $$(python3 -m release.targets crossed); do python3 -m release.native $$target $(PACKAGES) --abi abi3; done
-	python3 -m release.toolchain --check $$(python3 -m release.targets unlinked)
-	python3 -m release.pack $(PACKAGES) --verify-crates
-	python3 -m release.checks $(PACKAGES)
-	$(call say,Installed and used: here; in emulators; their whole suites here)
-	python3 -m release.smoke $(PACKAGES)
-	python3 -m release.smoke $(PACKAGES) --suites
-	python3 -m release.smoke $(PACKAGES) --root debian11 --root arm64 --root musl --root arm64-musl --root wine
-	$(call say,The same to the byte when built elsewhere)
-	python3 -m release.reproduce $(PACKAGES)
-
-# ---- recipes of docs/recipes.md, with their frameworks; Django and the others get an environment of their own ------
-
-RECIPES := target/tools/recipes
-$(RECIPES)/.ready: recipes/python/requirements.txt scripts/python-environment
-	$(call build,recipes-environment,Python environment of the recipes) -- \
-		./scripts/python-environment "$(PYTHON)" $(RECIPES) recipes/python/requirements.txt
-	@touch $@
-recipes/node/node_modules/.ready: recipes/node/package.json
-
-# Needs Python 3.11.
-recipes-test: python node kotlin cli $(RECIPES)/.ready recipes/node/node_modules/.ready
-	$(call step,recipes-python,Recipes: Django; FastAPI; Celery; Kubernetes) --report pytest {step}/report.xml -- \
-		env PYTHONPATH=python $(RECIPES)/bin/pytest --rootdir=. --timeout=600 -o faulthandler_timeout=900 \
-		-o junit_family=xunit1 --junitxml={step}/report.xml recipes
-	$(call step,recipes-biome,biome for the recipes) --in recipes/node -- \
-		../../node/node_modules/.bin/biome check --error-on-warnings .
-	$(call step,recipes-nest,Recipes: NestJS; compiled) --in recipes/node -- npx tsc --project nest
-	$(call step,recipes-node,Recipes: Express; NestJS) --after recipes-nest $(node-test-runner) \
-		$(patsubst %,../%,$(wildcard recipes/node/test/*.test.mjs))
-	$(call step,recipes-kotlin,Recipes: the Kotlin package) -- $(MVN) install -Dmaven.test.skip=true
-	$(call step,recipes-spring,Recipes: Spring Boot) --after recipes-kotlin \
-		--report surefire recipes/spring/target/surefire-reports -- mvn -q -B -ntp -f recipes/spring test \
-		-Dredlock.version=$(shell sed -n '/^\[workspace.package\]/,/^version/s/^version = "\(.*\)"/\1/p' Cargo.toml)
-
-# ---- benchmarks: other libraries get environments of their own, apart from those of the build and the tests ---------
-
-BENCH := $(CURDIR)/bench/.venv
-SUITES ?= pairs,growth,quorum,handoff,herd,fair,shared,watchdog,names
-ROUNDS ?= 7
-bench/.venv/.ready: bench/requirements.txt scripts/python-environment
-	$(call build,bench-environment,Python environment of the benchmarks) -- \
-		./scripts/python-environment "$(PYTHON)" "$(BENCH)" bench/requirements.txt
-	@touch $@
-bench/node/node_modules/.ready: bench/node/package.json
-
-bench-tools: python-tools node-tools kotlin-tools bench/.venv/.ready bench/node/node_modules/.ready
-	$(made)
-
-# In the development profile, and just long enough to see that everything runs.
-bench-test: python node bench-tools
-	$(call step,bench-rust,Benchmarks: of Rust; compiled) -- cargo build --quiet --package redlock-bench
-	$(call step,bench-kotlin,Benchmarks: the Kotlin package; as make kotlin compiled it) -- $(MVN) jar:jar install:install
-	$(call step,bench-jvm,Benchmarks: of the JVM; compiled) --after bench-kotlin -- mvn -q -B -ntp -f bench/jvm package
-	$(call step,bench-short,Benchmarks: a short form; only whether they run) --after "bench-rust bench-jvm" -- \
-		env PYTHONPATH=python BENCH_RUST=target/debug/bench-contender $(BENCH)/bin/python bench/run.py --smoke
-
-bench-build: bench-tools
-	$(call say,Building in release mode)
-	cargo build --quiet --release --package redlock-bench
-	rm -rf target/wheels && cd python && $(BIN)/maturin build --release --quiet --out ../target/wheels
-	$(BENCH)/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps target/wheels/*.whl
-	cd node && npm run --silent build
-	mvn -q -B -ntp -f kotlin install -Dmaven.test.skip=true
-	mvn -q -B -ntp -f bench/jvm package
-
-bench: bench-build
-	$(call say,Benchmarks)
-	$(BENCH)/bin/python bench/run.py --only $(SUITES) --rounds $(ROUNDS)
-	$(BENCH)/bin/python bench/report.py
-
-# OTHER is the folder of another checkout in which `make bench-build` ran.
-bench-against: bench-build
-	$(BENCH)/bin/python bench/against.py $(OTHER) --rounds $(ROUNDS)
+# Goals that only a landing or a release needs: hours of tests; packages; recipes; benchmarks.
+include tests/long.mk release/release.mk recipes/recipes.mk bench/bench.mk
 
 # For a contributor between two edits of the core. clippy computes while the tests wait. every_known_fault_is_found is
 # left out: it takes longer if the edit shifts the seeds that find the faults.

@@ -1,9 +1,10 @@
 """Checks packages before anyone installs them: their contents, their sizes, and the requirements of their binaries.
 
-    python3 -m release.checks OUT
+    python3 -m release.checks OUT [--complete]
 
-checks all of OUT/packages and prints a line for each fault. It runs the public checkers (twine, check-wheel-contents,
-auditwheel, abi3audit, publint, attw) and adds checks that those lack.
+checks all of OUT/packages and prints a line for each fault. --complete also demands the files of all published targets.
+It runs the public checkers (twine, check-wheel-contents, auditwheel, abi3audit, publint, attw) and adds checks that
+those lack.
 """
 
 from __future__ import annotations
@@ -190,6 +191,28 @@ class Checks:
             places = [target.in_jar(module.library) for target in targets if module.library]
             self.demand(any(set(places) <= files.keys() for files in jars), f"no jar has all of {', '.join(places)}")
 
+    def complete(self) -> None:
+        """Check that no crate, no source distribution and no file of a published target is missing."""
+        python, targets = self.release.python, self.release.published()
+        programs, number = self.release.programs, version()
+        wheels = len(targets) * (len(python.abis) + len(programs))
+        sources = 1 + len(programs)
+        for ending, wanted in (("whl", wheels), ("tar.gz", sources)):
+            found = len(list(self.folder.glob(f"python/*.{ending}")))
+            self.demand(found == wanted, f"python/: {found} files *.{ending}, not {wanted}")
+        prefixes = [self.release.npm.platforms, *(program.platforms for program in programs)]
+        names = [self.release.npm.manifest["name"], *(program.npm for program in programs)]
+        names += [f"{prefix}-{target.npm.platform}" for prefix in prefixes for target in targets]
+        crates = [*self.release.crates, *(program.crate for program in programs)]
+        wanted_files = [f"npm/{name.removeprefix('@').replace('/', '-')}-{number}.tgz" for name in names]
+        wanted_files += [f"crates/{crate}-{number}.crate" for crate in crates]
+        for name in wanted_files:
+            self.demand((self.folder / name).exists(), f"{name} is missing")
+        jars = [package.files for package in packages(self.folder) if package.path.suffix == ".jar"]
+        for module in self.release.jvm:
+            places = {target.in_jar(module.library) for target in targets if module.library}
+            self.demand(any(places <= files.keys() for files in jars), f"no jar has {module.library} for every target")
+
     # ---- binaries -----------------------------------------------------------------------------------------------
 
     def binaries(self) -> None:
@@ -265,7 +288,7 @@ def binutils(program: str, *arguments: str) -> str:
     return done.stdout
 
 
-def check(out: Path) -> list[str]:
+def check(out: Path, *, complete: bool) -> list[str]:
     """All faults of the packages in OUT, a line each."""
     checks = Checks(load(), out)
     for package in packages(checks.folder):
@@ -275,6 +298,8 @@ def check(out: Path) -> list[str]:
     checks.jars()
     checks.binaries()
     checks.sums()
+    if complete:
+        checks.complete()
     return checks.wrong
 
 
@@ -282,7 +307,9 @@ def check(out: Path) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python3 -m release.checks", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("out", metavar="OUT", type=Path)
-    wrong = check(parser.parse_args().out.resolve())
+    parser.add_argument("--complete", action="store_true", help="also demand the files of all published targets")
+    given = parser.parse_args()
+    wrong = check(given.out.resolve(), complete=given.complete)
     for line in wrong:
         print(line, file=sys.stderr)
     sys.exit(1 if wrong else 0)

@@ -14,17 +14,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from release import version as versions
-from release.clients import Registries, attempts, say
 from release.refused import Refused
-from release.targets import ROOT
+from release.targets import ROOT, version
 
 # Programs that use the packages; the trials before publishing run the same ones.
 CONSUMERS = ROOT / "release" / "consumers"
+# The seconds between two tries.
+PAUSE = 30
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,9 @@ class Given:
     version: str
     pip: str | None = None
     npm: str | None = None
-    maven: str = Registries.maven
-    patience: float = Registries.patience
+    maven: str = "https://repo1.maven.org/maven2"
+    patience: float = 1800
+    """For how many seconds to try again."""
 
 
 def python(work: Path, given: Given) -> None:
@@ -44,7 +46,7 @@ def python(work: Path, given: Given) -> None:
     interpreter = work / "venv" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     index = ["--index-url", given.pip] if given.pip else []
     install = [interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir", *index]
-    wanted = f"redlock-core=={versions.python(given.version)}"
+    wanted = f"redlock-core=={pythons(given.version)}"
     patiently(given, lambda: run(*install, "--only-binary", ":all:", wanted, cwd=work))
     run(interpreter, CONSUMERS / "python" / "use.py", cwd=work)
 
@@ -76,7 +78,7 @@ def pip_program(work: Path, given: Given) -> None:
     programs = work / "venv" / ("Scripts" if os.name == "nt" else "bin")
     index = ["--index-url", given.pip] if given.pip else []
     install = [programs / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir"]
-    wanted = f"redlock-core[cli]=={versions.python(given.version)}"
+    wanted = f"redlock-core[cli]=={pythons(given.version)}"
     patiently(given, lambda: run(*install, *index, "--only-binary", ":all:", wanted, cwd=work))
     run(programs / "redlock", "--version", cwd=work)
 
@@ -110,14 +112,19 @@ KINDS: dict[str, Callable[[Path, Given], None]] = {
 
 def patiently(given: Given, install: Callable[[], None]) -> None:
     """Call `install` until it succeeds or the patience is over; then raise its last error."""
-    failed: Refused | None = None
-    for _ in attempts(Registries(patience=given.patience, pause=30)):
+    end = time.monotonic() + given.patience
+    while True:
         try:
             return install()
-        except Refused as refused:
-            failed = refused
-    assert failed
-    raise failed
+        except Refused:
+            if time.monotonic() >= end:
+                raise
+        time.sleep(PAUSE)
+
+
+def pythons(number: str) -> str:
+    """A version in Python's spelling."""
+    return number.replace("-rc.", "rc")
 
 
 def run(*command: str | Path, cwd: Path) -> None:
@@ -139,15 +146,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--maven", metavar="URL", default=Given.maven)
     parser.add_argument("--patience", metavar="SECONDS", type=float, default=Given.patience)
     asked = parser.parse_args(arguments)
-    given = Given(versions.current(ROOT), asked.pip, asked.npm, asked.maven, asked.patience)
+    given = Given(version(), asked.pip, asked.npm, asked.maven, asked.patience)
     failed = 0
     for kind in asked.only or KINDS:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as work:
             try:
                 KINDS[kind](Path(work).resolve(), given)
-                say(f"{kind}: {given.version} is published, and works here")
+                print(f"{kind}: {given.version} is published, and works here", flush=True)
             except Refused as refused:
-                say(f"{kind}: {given.version}: {refused}")
+                print(f"{kind}: {given.version}: {refused}", flush=True)
                 failed = 1
     return failed
 

@@ -19,7 +19,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from release import elsewhere, roots, runtimes, suites
+from release import runtimes, suites
+from release.emulated import elsewhere, roots
 from release.here import Here
 from release.refused import in_one_line
 from release.registry import serving

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from release import roots, runtimes
+from release import runtimes
+from release.emulated import roots
 from release.refused import Refused
 from release.targets import ROOT, version
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from release import checks, native, targets
+from release.targets import load, version
 
 HERE = next(target for target in targets.load().targets if target.glibc)
 LICENSE = (targets.ROOT / "LICENSE").read_bytes()
@@ -144,3 +145,31 @@ def test_a_jar_without_its_libraries(tmp_path: Path) -> None:
         jar.writestr("linux-x86-64/something.so", "")
     (wrong,) = found(tmp_path, "jars")
     assert "no jar has all of" in wrong
+
+
+def test_a_complete_set_has_each_file_of_each_published_target(tmp_path: Path) -> None:
+    release, number = load(), version()
+    names = [f"python/redlock_core-{number}.tar.gz", f"python/redlock_cli-{number}.tar.gz"]
+    names += [f"crates/{crate}-{number}.crate" for crate in ("redlock-core", "redlock-cli")]
+    for target in release.published():
+        names += [f"python/{kind}-{target.rust}.whl" for kind in (*release.python.abis, "cli")]
+        names += [f"npm/redlock-{part}-{target.npm.platform}-{number}.tgz" for part in ("core", "cli")]
+    names += [f"npm/redlock-{part}-{number}.tgz" for part in ("core", "cli")]
+    for name in names:
+        (tmp_path / "packages" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "packages" / name).touch()
+    jar = tmp_path / "packages" / "maven" / "one.jar"
+    jar.parent.mkdir()
+    with zipfile.ZipFile(jar, "w") as archive:
+        for target in release.published():
+            archive.writestr(target.in_jar("redlock_kotlin"), "")
+    whole = checks.Checks(release, tmp_path)
+    whole.complete()
+    assert whole.wrong == []
+    for name in names:
+        path = tmp_path / "packages" / name
+        path.rename(tmp_path / "away")
+        lacking = checks.Checks(release, tmp_path)
+        lacking.complete()
+        assert len(lacking.wrong) == 1, name
+        (tmp_path / "away").rename(path)

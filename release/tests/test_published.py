@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from release import clients, published, registry, version
-from release.targets import ROOT
+from release import published, registry
+from release.targets import version
 
 USE_PY = "import redlock\nassert redlock.works\n"
 USE_MJS = 'import redlock from "redlock-core";\nif (!redlock.works) process.exit(1);\n'
 
 
-NUMBER = version.python(version.current(ROOT))
+NUMBER = published.pythons(version())
 
 
 def wheel(folder: Path, *, works: bool = True) -> None:
@@ -44,7 +44,7 @@ def programs(folder: Path, code: int = 0) -> None:
 
 
 def package(folder: Path, name: str = "redlock-core", text: str = "exports.works = true;\n", **about: object) -> None:
-    manifest = {"name": name, "version": version.current(ROOT), "main": "index.js", **about}
+    manifest = {"name": name, "version": version(), "main": "index.js", **about}
     files = {"package.json": json.dumps(manifest), "index.js": text}
     with tarfile.open(folder / f"{name}.tgz", "w:gz") as packed:
         for name, text in files.items():
@@ -75,7 +75,7 @@ def test_published_packages_are_installed_and_used(
 ) -> None:
     assert published.main(shop[1]) == 0
     said = [line for line in capfd.readouterr().out.splitlines() if "published" in line]
-    assert said == [f"{kind}: {version.current(ROOT)} is published, and works here" for kind in ("python", "npm")]
+    assert said == [f"{kind}: {version()} is published, and works here" for kind in ("python", "npm")]
 
 
 def test_an_installed_package_that_does_not_work_is_reported(
@@ -84,7 +84,7 @@ def test_an_installed_package_that_does_not_work_is_reported(
     folder, arguments = shop
     wheel(folder, works=False)
     assert published.main([*arguments[:-2]]) == 1  # Python only
-    assert f"python: {version.current(ROOT)}: python" in capfd.readouterr().out
+    assert f"python: {version()}: python" in capfd.readouterr().out
 
 
 def test_published_programs_are_installed_and_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -107,8 +107,8 @@ def test_a_registry_that_lacks_the_package_is_polled(
         pauses.append(pause)
         wheel(tmp_path)
 
-    monkeypatch.setattr(clients.time, "sleep", publish)
-    given = published.Given(version.current(ROOT), pip="", patience=60)
+    monkeypatch.setattr(published.time, "sleep", publish)
+    given = published.Given(version(), pip="", patience=60)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     work = tmp_path / "work"
@@ -120,4 +120,4 @@ def test_a_registry_that_lacks_the_package_is_polled(
 def test_a_missing_package_is_reported(shop: tuple[Path, list[str]], capfd: pytest.CaptureFixture[str]) -> None:
     arguments = shop[1]
     assert published.main([*arguments[:-4], "--only", "python", "--pip", arguments[1] + "nowhere/"]) == 1
-    assert f"python: {version.current(ROOT)}: python" in capfd.readouterr().out
+    assert f"python: {version()}: python" in capfd.readouterr().out

@@ -42,7 +42,10 @@ class Project:
     def __init__(self, folder: Path) -> None:
         """Copies the Makefile and the scripts under test, and links the stand-in in place of every tool."""
         self.folder = folder
-        shutil.copy(ROOT / "Makefile", folder)
+        makefiles = ["Makefile", *re.findall(r"\S+\.mk", (ROOT / "Makefile").read_text())]
+        for name in makefiles:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
         (folder / "scripts").mkdir()
         for script in ("step", "failures", "seconds"):
             shutil.copy(ROOT / "scripts" / script, folder / "scripts")
@@ -59,14 +62,15 @@ class Project:
         links = "".join(f'ln -sf "{self.tool}" "$2/bin/{program}"\n' for program in programs)
         check = f'"{self.tool}" environment "$2" || exit 1\n'
         self.write("scripts/python-environment", f'#!/bin/sh\nmkdir -p "$2/bin"\n{check}{links}')
-        for path in re.findall(r"^(?:%/)?(\S+/)node_modules/\.ready:", (ROOT / "Makefile").read_text(), re.M):
+        rules = "".join((ROOT / name).read_text() for name in makefiles)
+        for path in re.findall(r"^(?:%/)?(\S+/)node_modules/\.ready:", rules, re.M):
             (folder / path).mkdir(parents=True, exist_ok=True)
         for path in (
             *("python/requirements-dev.txt", "bench/requirements.txt", "scripts/nextest.txt", "node/package.json"),
             *("node/test/fixtures/package.json", "bench/node/package.json", "tests/interop/node/package.json"),
             *("tests/interop/jvm/pom.xml", "tests/interop/jvm/src/main/java/dev/redlock/interop/Peer.java"),
             *("tests/interop/go/main.go", "tests/interop/go/go.mod", "tests/interop/go/go.sum"),
-            *("release/version.py", "release/native.py", "release/pack.py", "release/smoke.py"),
+            *("release/lint.py", "release/native.py", "release/pack.py", "release/smoke.py"),
         ):
             self.write(path, "")
 

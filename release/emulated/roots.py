@@ -1,6 +1,6 @@
 """Makes root file systems of other kinds of machine, and runs commands in them.
 
-    python3 -m release.roots NAME [COMMAND...]      makes the root and describes it, or runs a command in it
+    python3 -m release.emulated.roots NAME [COMMAND...]      makes the root and describes it, or runs a command in it
 
 A root is a folder in target/release-roots, made of Debian packages and of the interpreters in `downloads`. A command
 runs in namespaces of its own, with its own /proc and /tmp and the host's network. All processes that it starts end with
@@ -29,7 +29,8 @@ try:
 except ImportError:  # Windows, where roots do not work
     fcntl = None  # type: ignore[assignment]
 
-from release import cpython, debian, downloads, toolchain
+from release import debian, downloads, toolchain
+from release.emulated import cpython
 from release.refused import Refused, in_one_line
 from release.targets import ROOT
 
@@ -475,9 +476,11 @@ def exported(import_library: bytes) -> list[str]:
 # ---- the command line -----------------------------------------------------------------------------------------------
 
 
-@in_one_line("release.roots")
+@in_one_line("release.emulated.roots")
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python3 -m release.roots", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python3 -m release.emulated.roots", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("name", choices=RECIPES)
     parser.add_argument("command", nargs=argparse.REMAINDER, help="what to run in it, in this folder as /work")
     given = parser.parse_args()

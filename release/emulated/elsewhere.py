@@ -1,4 +1,4 @@
-"""Installs and uses packages on other kinds of machine, in the roots of `release.roots`."""
+"""Installs and uses packages on other kinds of machine, in the roots of `release.emulated.roots`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from release import programs, roots, runtimes
+from release import programs, runtimes
+from release.emulated import roots
 from release.here import Here
 from release.refused import Refused
 from release.targets import ROOT

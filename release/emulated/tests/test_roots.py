@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from release import debian, downloads, roots
+from release import debian, downloads
+from release.emulated import roots
+from release.emulated.roots import RECIPES, Recipe, Root, Unsupported
 from release.refused import Refused
-from release.roots import RECIPES, Recipe, Root, Unsupported
 from release.targets import load
 
 HOST = {folder: folder for folder in ("/usr", "/bin", "/lib", "/lib64") if Path(folder).exists()}

@@ -1,4 +1,4 @@
-"""`release.cpython` builds a complete Python or none, and does not use this machine's libraries."""
+"""`release.emulated.cpython` builds a complete Python or none, and does not use this machine's libraries."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from release import cpython, debian, toolchain
+from release import debian, toolchain
+from release.emulated import cpython
 from release.refused import Refused
 
 MAKEFILE = """
