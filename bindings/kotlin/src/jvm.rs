@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "JNI is a C interface; each block says why it is sound")]
 
 use std::{
-    ffi::{CStr, CString},
+    ffi::{CStr, CString, c_void},
     mem, ptr,
     sync::OnceLock,
 };
@@ -51,7 +51,7 @@ pub(crate) fn interrupted() -> bool {
 pub(crate) struct Native {
     pub(crate) name: CString,
     pub(crate) signature: CString,
-    pub(crate) function: *mut std::ffi::c_void,
+    pub(crate) function: *mut c_void,
 }
 
 /// Connects the native methods of the class `name` with their functions. `None` leaves an exception of the JVM pending:

@@ -1,23 +1,25 @@
 //! The native methods of the generated class `UniffiLib`: each calls one of the functions that `uniffi` exports. The
 //! JVM finds them by a table when it loads the library, so the package needs no other library that calls functions.
-//! See docs/adr/0047.
+//! See docs/adr/0048.
 
 #![allow(unsafe_code, reason = "JNI is a C interface; each block says why it is sound")]
 
 use std::{
-    ffi::{CString, c_void},
+    ffi::{CStr, CString, c_void},
     mem, ptr,
 };
 
 use jni_sys::{JNI_ERR, JNIEnv, JavaVM, jint, jobject};
 use uniffi::RustCallStatus;
 
-use crate::{calls, client, jvm, lease, lock, outcomes};
-
-use jvm::{Native, Passed};
+use crate::{
+    calls, client,
+    jvm::{self, Native, Passed},
+    lease, lock, outcomes,
+};
 
 /// The class that declares the native methods.
-const CLASS: &std::ffi::CStr = c"dev/redlock/internal/UniffiLib";
+const CLASS: &CStr = c"dev/redlock/internal/UniffiLib";
 
 /// A function of `uniffi`. `Arguments` are the types of its arguments, before the status.
 trait Function<Arguments>: Copy {
