@@ -81,7 +81,7 @@ class Target:
         return {"linux": f"lib{name}.so", "darwin": f"lib{name}.dylib", "windows": f"{name}.dll"}[self.system]
 
     def in_jar(self, name: str) -> str:
-        """The path of the library `name` in a jar. The folder is the same for musl, so that library has another name."""
+        """The path of the library `name` in a jar. The folder does not say musl, so that library has another name."""
         return f"{self.jna}/{self.library(f'{name}_musl' if self.musl else name)}"
 
     def program(self, name: str) -> str:
