@@ -48,10 +48,9 @@ fun main() {
 }
 
 /** Acquires a lock, in the class loader of this class. */
-fun acquire(): String =
-    Redlock("memory://").use { client ->
-        client.lock("loaded").acquireBlocking().use { lease -> if (lease.held) "held" else "lost" }
-    }
+fun acquire(): String = Redlock("memory://").use { client ->
+    client.lock("loaded").acquireBlocking().use { lease -> if (lease.held) "held" else "lost" }
+}
 
 /** The copies of native libraries that later JVMs use. */
 @EnabledOnOs(LINUX, disabledReason = "copies are kept on Linux only")
