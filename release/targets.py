@@ -45,7 +45,7 @@ class Target:
 
     npm: NpmPlatform
     jna: str
-    """The folder of a jar in which JNA looks for a library."""
+    """The folder of a library in a jar. It has the name that JNA gives to a machine."""
 
     runner: str
     """The hosted machine that builds it."""
@@ -81,7 +81,7 @@ class Target:
         return {"linux": f"lib{name}.so", "darwin": f"lib{name}.dylib", "windows": f"{name}.dll"}[self.system]
 
     def in_jar(self, name: str) -> str:
-        """The path of the library `name` in a jar. JNA has no folders for musl, so that library has another name."""
+        """The path of the library `name` in a jar. The folder does not say musl, so that library has another name."""
         return f"{self.jna}/{self.library(f'{name}_musl' if self.musl else name)}"
 
     def program(self, name: str) -> str:

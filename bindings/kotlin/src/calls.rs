@@ -1,14 +1,17 @@
 //! State of the process, shared by all clients: the pending calls, the events and the release at exit. `outcomes.rs`
 //! fetches the results of the calls.
 
-use std::sync::{LazyLock, OnceLock};
+use std::sync::LazyLock;
 
 use redlock::{
     EventSink, LockError,
     ffi::{self, Calls, Events, Operation},
 };
 
-use crate::values::{Fallible, Refusal};
+use crate::{
+    jvm,
+    values::{Fallible, Refusal},
+};
 
 struct Process {
     calls: Calls,
@@ -68,26 +71,8 @@ pub(crate) fn close_all() {
     calls().interrupt();
 }
 
-/// Reads the interrupt flag of the calling thread.
-#[uniffi::export(callback_interface)]
-pub(crate) trait Interrupts: Send + Sync {
-    /// Returns the flag and clears it.
-    fn interrupted(&self) -> bool;
-}
-
-static INTERRUPTS: OnceLock<Box<dyn Interrupts>> = OnceLock::new();
-
-/// Sets the callback by which blocking calls detect interrupts. Later calls have no effect.
-#[uniffi::export]
-pub(crate) fn heed(interrupts: Box<dyn Interrupts>) {
-    let _ = INTERRUPTS.set(interrupts);
-}
-
 /// Returns the check that a blocking call runs every 50 ms on the caller's own thread. It fails if the call is
 /// `interruptible` and the thread was interrupted.
 pub(crate) fn check(interruptible: bool) -> impl FnMut() -> Fallible<()> {
-    move || match INTERRUPTS.get() {
-        Some(interrupts) if interruptible && interrupts.interrupted() => Err(Refusal::Interrupted),
-        _ => Ok(()),
-    }
+    move || if interruptible && jvm::interrupted() { Err(Refusal::Interrupted) } else { Ok(()) }
 }

@@ -6,8 +6,10 @@
 
 mod calls;
 mod client;
+mod jvm;
 mod lease;
 mod lock;
+mod natives;
 mod outcomes;
 mod values;
 

@@ -74,7 +74,6 @@ public class JavaLock internal constructor(private val lock: Lock) : ConcurrentL
             if (isVirtual(thread)) {
                 Calls.block(interruptible) { handle.acquire { it.acquireAs(owner, millis, thread.id) } }.free()
             } else {
-                if (interruptible) InterruptChecks.ensureRegistered()
                 native { handle.acquire { it.lock(owner, millis, thread.id, interruptible) } }
             }
         } catch (failure: Throwable) {

@@ -21,9 +21,6 @@ import java.util.zip.CRC32
 /** Names the folder of the copies. `off` keeps none. */
 private const val SETTING = "redlock.cache"
 
-/** Settings of JNA that say whether and where native libraries are unpacked. No copies are kept with one of them. */
-private val JNA_UNPACKS = listOf("jna.tmpdir", "jna.nounpack")
-
 /** The end of the name of a file that a JVM is writing. */
 private const val UNFINISHED = ".tmp"
 
@@ -123,7 +120,7 @@ internal class LibraryCopies(private val folder: Path, private val user: Int) {
          * are kept: the user said so, there is no home, or the system is not Linux.
          */
         fun ofUser(): LibraryCopies? = runCatching {
-            val isOff = System.getProperty(SETTING) == "off" || JNA_UNPACKS.any { System.getProperty(it) != null }
+            val isOff = System.getProperty(SETTING) == "off" || System.getProperty(TEMPORARY) != null
             if (isOff) null else LibraryCopies(folder(), owner(Path.of("/proc/self").toRealPath()))
         }.getOrNull()
 

@@ -2,20 +2,21 @@
 
 package dev.redlock.internal
 
-import com.sun.jna.NativeLibrary
-import com.sun.jna.Platform
 import java.io.File
-import java.io.InputStream
+import java.io.IOException
 import java.net.URL
-import java.net.URLConnection
-import java.net.URLStreamHandler
+import java.nio.file.Files
 import java.nio.file.Path
-import java.util.concurrent.FutureTask
+import java.nio.file.StandardCopyOption.REPLACE_EXISTING
+import java.util.concurrent.TimeUnit
 
 private const val LIBRARY = "redlock_kotlin"
 private const val SOURCES = "https://github.com/redlock-dev/redlock/tree/main/kotlin#from-this-repository"
 
-/** Parts of what is said where JNA cannot unpack a library, or may not load what it unpacked. */
+/** Names the folder for libraries that are unpacked for one JVM. */
+internal const val TEMPORARY = "redlock.tmpdir"
+
+/** Parts of the errors where a library cannot be unpacked, or the system does not load it from that folder. */
 private val UNPACKING = listOf("temporary", "failed to map segment", "not permitted", "denied")
 
 /** Names a library file to load instead of the one in the jar. */
@@ -29,73 +30,67 @@ internal object Loader {
     }
 
     private val musl by lazy {
-        Platform.isLinux() && runCatching { File("/proc/self/maps").useLines { hasMusl(it) } }.getOrDefault(false)
+        isLinux && runCatching { File("/proc/self/maps").useLines { hasMusl(it) } }.getOrDefault(false)
     }
 
-    /** The name of the library, without the prefix and suffix that each system adds. */
-    private val library by lazy {
-        if (musl && withMusl(Platform.RESOURCE_PREFIX) in carried) "${LIBRARY}_musl" else LIBRARY
+    /** The file name of the library. */
+    private val file by lazy {
+        System.mapLibraryName(if (musl && withMusl(PLATFORM) in carried) "${LIBRARY}_musl" else LIBRARY)
     }
-
-    /** The open library. The generated code registers its functions there. */
-    val opened: NativeLibrary by lazy(::open)
 
     /**
-     * Opens the library. A second thread unpacks it while this one initialises JNA. Neither may hold the lock of a class or
-     * of a lazy value that the other needs. So `Platform`, which both use, is initialised first.
+     * Loads the library. A second thread prepares classes meanwhile. Neither may hold the lock of a class or of a lazy value
+     * that the other needs.
      */
-    private fun open(): NativeLibrary {
-        val own = Loader::class.java.classLoader
-        System.getProperty(OVERRIDE)?.let { return NativeLibrary.getInstance(it, own) }
-        val platform = Platform.RESOURCE_PREFIX
-        val copies = LibraryCopies.ofUser()
-        val unpacking = FutureTask { unpack(own, resource(platform), copies) }
-        inBackground {
-            unpacking.run()
-            FirstLock.link()
-        }
-        startJna(copies)
-        val unpacked = runCatching { unpacking.uninterrupted() }.getOrNull()
-        return unpacked?.copy?.let { openCopy(it, own) }
-            ?: unpacked?.contents?.let { contents ->
-                LibraryInMemory(own, resource(platform), contents).use { NativeLibrary.getInstance(library, it) }
-            }
-            // JNA reads the library itself, and its error says why it cannot.
-            ?: NativeLibrary.getInstance(library, own)
+    private fun open() {
+        inBackground(FirstLock::link)
+        val chosen = System.getProperty(OVERRIDE)
+        if (chosen != null) return if (File(chosen).isAbsolute) System.load(chosen) else System.loadLibrary(chosen)
+        val path = "$PLATFORM/$file"
+        val library = Loader::class.java.classLoader.getResource(path)
+            ?: throw UnsatisfiedLinkError("$path is not in the package")
+        if (!isLoaded(library)) loadUnpacked(library)
     }
 
-    /** Null if that fails: the folder may be mounted `noexec`, or another JVM deleted the copy as too old. */
-    private fun openCopy(copy: Path, own: ClassLoader): NativeLibrary? = try {
-        NativeLibrary.getInstance("$copy", own)
+    /** Loads the library from its file or from its copy, if there is one. False if that fails. */
+    private fun isLoaded(library: URL): Boolean = try {
+        val path = if (library.protocol == "file") Path.of(library.toURI()) else LibraryCopies.ofUser()?.copy(library)
+        path?.let { System.load("$it") } != null
     } catch (_: UnsatisfiedLinkError) {
-        null
+        // The folder is mounted `noexec`, another JVM deleted the copy as too old, or another class loader has loaded this
+        // file. A JVM loads a file only once.
+        false
     }
 
-    /** The path of the library in the jar. */
-    private fun resource(platform: String) = "$platform/${System.mapLibraryName(library)}"
-
-    /** Unpacks the library from the jar. Null if there is none, or if it is a file, which JNA opens where it is. */
-    private fun unpack(own: ClassLoader, resource: String, copies: LibraryCopies?): Unpacked? {
-        val library = own.getResource(resource)?.takeIf { it.protocol != "file" } ?: return null
-        copies?.copy(library)?.let { return Unpacked(it, null) }
-        val connection = library.openConnection()
-        return connection.getInputStream().use { stream ->
-            val bytes = ByteArray(connection.contentLength)
-            val isComplete = stream.readNBytes(bytes, 0, bytes.size) == bytes.size && stream.read() < 0
-            if (isComplete) Unpacked(null, bytes) else null
+    /** Loads the library from a new temporary file. */
+    private fun loadUnpacked(library: URL) {
+        val folder = Path.of(System.getProperty(TEMPORARY) ?: System.getProperty("java.io.tmpdir"))
+        val unpacked = try {
+            if (isWindows) deleteLeft(folder)
+            Files.createTempFile(folder, LEFT, file).also { to ->
+                library.openStream().use { Files.copy(it, to, REPLACE_EXISTING) }
+            }
+        } catch (failure: IOException) {
+            throw UnsatisfiedLinkError("cannot write a temporary file to $folder: $failure").initCause(failure)
+        }
+        try {
+            System.load("$unpacked")
+        } finally {
+            // Windows deletes no file that is loaded: a later JVM does.
+            runCatching { Files.delete(unpacked) }
         }
     }
 
-    /** Why the library cannot be used. A class that failed to load never will. */
-    private val failure: Throwable? by lazy { runCatching { opened.let { register() } }.exceptionOrNull() }
-
-    /** Registers the functions of the library with JNA. A second thread registers and compares their checksums. */
-    private fun register() {
-        val comparing = FutureTask { IntegrityCheckingUniffiLib.ensureInitialized() }
-        inBackground(comparing::run)
-        UniffiLib.ensureInitialized()
-        comparing.uninterrupted()
+    /** Deletes the libraries that earlier JVMs left in `folder`. Those of JVMs that still run cannot be deleted. */
+    private fun deleteLeft(folder: Path) {
+        val before = System.currentTimeMillis() - TimeUnit.DAYS.toMillis(1)
+        folder.toFile().listFiles { left -> left.name.startsWith(LEFT) && left.name.endsWith(file) }.orEmpty()
+            .filter { it.lastModified() < before }
+            .forEach { it.delete() }
     }
+
+    /** Why the library cannot be used. A library that failed to load is not tried again. */
+    private val failure: Throwable? by lazy { runCatching(::open).exceptionOrNull() }
 
     /**
      * Loads the library, once. Whatever comes first to this process calls it.
@@ -108,45 +103,38 @@ internal object Loader {
 
     private fun explain(failure: Throwable): String {
         val chosen = System.getProperty(OVERRIDE)
-        val platform = if (musl) withMusl(Platform.RESOURCE_PREFIX) else Platform.RESOURCE_PREFIX
+        val platform = if (musl) withMusl(PLATFORM) else PLATFORM
         if (chosen == null && platform !in carried) {
             return "redlock-core has no native library for $platform, only for ${carried.joinToString()}: " +
                 "build it on this machine, see $SOURCES"
         }
-        val cause = generateSequence(failure) { it.cause }.last()
-        // JNA lists all places that it tried; the last is where the library was.
-        val reason = cause.message.orEmpty().lines().lastOrNull(String::isNotBlank) ?: "$cause"
-        val hint = if (UNPACKING.any { it in reason }) "; -Djna.tmpdir=FOLDER says where programs may be" else ""
+        val reason = failure.message ?: "$failure"
+        val hint = if (UNPACKING.any { it in reason }) "; -D$TEMPORARY=FOLDER says where programs may be" else ""
         return "redlock-core cannot load its native library ${chosen ?: "for $platform"}: $reason$hint"
     }
 }
 
-/** A library outside of its jar: a copy in a file, or its contents. */
-private class Unpacked(val copy: Path?, val contents: ByteArray?)
+/** The beginning of the name of a temporary file. */
+private const val LEFT = "redlock-"
 
-/** Finds the library in memory and everything else with `parent`. JNA writes the library to a file and opens that. */
-private class LibraryInMemory(parent: ClassLoader, private val resource: String, bytes: ByteArray) :
-    ClassLoader(parent),
-    AutoCloseable {
-    private var bytes: ByteArray? = bytes
+private val SYSTEM = System.getProperty("os.name")
+private val isLinux = SYSTEM == "Linux"
+private val isWindows = SYSTEM.startsWith("Windows")
 
-    override fun getResource(name: String): URL? {
-        val found = bytes?.takeIf { name == resource } ?: return super.getResource(name)
-        return URL(null, "redlock:/$name", Handler(found))
+/** The folder of the library in the jar, such as `linux-x86-64`. */
+internal val PLATFORM: String = run {
+    val system = when {
+        isWindows -> "win32"
+        SYSTEM.startsWith("Mac") -> "darwin"
+        else -> SYSTEM.lowercase().replace(" ", "")
     }
-
-    /** Drops the library: JNA keeps this class loader as long as the library is open. */
-    override fun close() {
-        bytes = null
+    val machine = when (val name = System.getProperty("os.arch").lowercase()) {
+        "amd64", "x86_64" -> "x86-64"
+        "arm64" -> "aarch64"
+        "i386", "i686" -> "x86"
+        else -> name
     }
-
-    private class Handler(private val bytes: ByteArray) : URLStreamHandler() {
-        override fun openConnection(url: URL): URLConnection = object : URLConnection(url) {
-            override fun connect() = Unit
-
-            override fun getInputStream(): InputStream = bytes.inputStream()
-        }
-    }
+    "$system-$machine"
 }
 
 /** Runs `task` in another thread, or in this one if no other can be started. */
@@ -158,29 +146,13 @@ private fun inBackground(task: () -> Unit) {
     }
 }
 
-/** The result of this task. An interrupt does not end the wait; the thread stays interrupted. */
-private fun <T> FutureTask<T>.uninterrupted(): T {
-    var interrupted = false
-    try {
-        while (true) {
-            try {
-                return get()
-            } catch (_: InterruptedException) {
-                interrupted = true
-            }
-        }
-    } finally {
-        if (interrupted) Thread.currentThread().interrupt()
-    }
-}
-
 /** The platform that a file in the jar is for, such as `linux-x86-64/libredlock_kotlin.so`. */
 private fun platform(file: String): String {
     val folder = file.substringBefore('/')
     return if ("_musl." in file) withMusl(folder) else folder
 }
 
-/** JNA has no word for it: it looks into the same folder of a jar, whatever the C library is. */
+/** The folder of a library in the jar is the same for each C library. */
 private fun withMusl(platform: String) = "$platform (musl)"
 
 /**

@@ -1,7 +1,7 @@
 package dev.redlock
 
-import com.sun.jna.Platform
 import dev.redlock.internal.LibraryCopies
+import dev.redlock.internal.PLATFORM
 import org.junit.jupiter.api.Assertions.assertArrayEquals
 import org.junit.jupiter.api.Assertions.assertEquals
 import org.junit.jupiter.api.Assertions.assertFalse
@@ -15,6 +15,7 @@ import org.junit.jupiter.api.io.TempDir
 import java.io.File
 import java.net.URI
 import java.net.URL
+import java.net.URLClassLoader
 import java.nio.file.Files
 import java.nio.file.LinkOption.NOFOLLOW_LINKS
 import java.nio.file.Path
@@ -43,7 +44,12 @@ fun main() {
     Redlock("memory://").use { client -> client.lock("loaded").acquireBlocking().close() }
     // A JVM that starts at the same time may have replaced a copy by its own.
     val paths = File("/proc/self/maps").readLines().map { it.removeSuffix(" (deleted)").substringAfterLast(' ') }
-    paths.toSet().filter { it.endsWith(".so") && ("jnidispatch" in it || "redlock" in it) }.forEach(::println)
+    paths.toSet().filter { it.endsWith(".so") && "redlock" in it }.forEach(::println)
+}
+
+/** Acquires a lock, in the class loader of this class. */
+fun acquire(): String = Redlock("memory://").use { client ->
+    client.lock("loaded").acquireBlocking().use { lease -> if (lease.held) "held" else "lost" }
 }
 
 /** The copies of native libraries that later JVMs use. */
@@ -204,11 +210,11 @@ class LibraryCopiesTest {
         for (path in others) assertTrue(path.exists()) { "$path" }
     }
 
-    /** Starts JVMs at once, which use a jar with both libraries. Returns the loaded libraries of each. */
+    /** Starts JVMs at once, which use a jar with the library. Returns the loaded libraries of each. */
     private fun loaded(jvms: Int, vararg options: String, caches: Path? = null): List<List<String>> {
         val jar = above.resolve("package.jar")
         if (!jar.exists()) {
-            val file = "${Platform.RESOURCE_PREFIX}/${System.mapLibraryName("redlock_kotlin")}"
+            val file = "$PLATFORM/${System.mapLibraryName("redlock_kotlin")}"
             val library = checkNotNull(Redlock::class.java.getResource("/$file")).readBytes()
             packageWith(above.resolve("package"), file to library).packInto(jar)
         }
@@ -227,39 +233,33 @@ class LibraryCopiesTest {
         }
     }
 
-    /** The copies in `folder`: both libraries. */
-    private fun both(folder: Path): List<String> {
+    /** The only copy in `folder`. */
+    private fun copyIn(folder: Path): List<String> {
         val copies = Files.walk(folder).use { paths -> paths.filter { it.isRegularFile() }.map { "$it" }.toList() }
-        assertEquals(
-            setOf("libjnidispatch.so", "libredlock_kotlin.so"),
-            copies.map {
-                it.substringAfterLast('/')
-            }.toSet(),
-        )
-        assertEquals(2, copies.size)
-        return copies.sorted()
+        assertEquals(listOf("libredlock_kotlin.so"), copies.map { it.substringAfterLast('/') })
+        return copies
     }
 
     @Test
-    fun `JVMs that start at once load the same copies`() {
+    fun `JVMs that start at once load the same copy`() {
         val setting = "-Dredlock.cache=$folder"
         val first = loaded(3, setting)
-        for (libraries in first + loaded(1, setting)) assertEquals(both(folder), libraries)
+        for (libraries in first + loaded(1, setting)) assertEquals(copyIn(folder), libraries)
     }
 
     @Test
     fun `copies are among the caches of the user`() {
         val home = "-Duser.home=$above"
         val ofHome = loaded(2, home)
-        assertEquals(both(above.resolve(".cache/redlock")), ofHome.last())
+        assertEquals(copyIn(above.resolve(".cache/redlock")), ofHome.last())
         val ofCaches = loaded(2, home, caches = above.resolve("caches"))
-        assertEquals(both(above.resolve("caches/redlock")), ofCaches.last())
+        assertEquals(copyIn(above.resolve("caches/redlock")), ofCaches.last())
     }
 
     @Test
     fun `without copies, libraries are loaded from temporary files`() {
         val home = "-Duser.home=$above"
-        val temporary = "-Djna.tmpdir=${above.resolve("temporary").createDirectory()}"
+        val temporary = "-Dredlock.tmpdir=${above.resolve("temporary").createDirectory()}"
         val nowhere = "-Duser.home=$above/missing"
         for (options in listOf(arrayOf(home, "-Dredlock.cache=off"), arrayOf(home, temporary), arrayOf(nowhere))) {
             val libraries = loaded(1, *options).single()
@@ -269,10 +269,25 @@ class LibraryCopiesTest {
         }
     }
 
+    /** Acquires a lock with the classes that `loader` loads. */
+    private fun acquires(loader: ClassLoader) {
+        val run = loader.loadClass("dev.redlock.LibraryCopiesTestKt").getMethod("acquire")
+        check(run.invoke(null) == "held")
+    }
+
     @Test
-    fun `a setting of JNA takes precedence`() {
-        val own = above.resolve("own").createDirectory()
-        val libraries = loaded(1, "-Dredlock.cache=$folder", "-Djna.boot.library.path=$own").single()
-        assertEquals(listOf("libredlock_kotlin.so"), libraries.map { it.substringAfterLast('/') })
+    fun `each class loader of a JVM has the library for itself`() {
+        val jar = above.resolve("package.jar")
+        val file = "$PLATFORM/${System.mapLibraryName("redlock_kotlin")}"
+        val library = checkNotNull(Redlock::class.java.getResource("/$file")).readBytes()
+        packageWith(above.resolve("package"), file to library).packInto(jar)
+        val urls = classPathWith(jar).split(File.pathSeparator).map { File(it).toURI().toURL() }.toTypedArray()
+        val parent = ClassLoader.getPlatformClassLoader()
+        System.setProperty("redlock.cache", "$folder")
+        try {
+            repeat(2) { acquires(URLClassLoader(urls, parent)) }
+        } finally {
+            System.clearProperty("redlock.cache")
+        }
     }
 }

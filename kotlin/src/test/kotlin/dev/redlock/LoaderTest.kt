@@ -1,6 +1,6 @@
 package dev.redlock
 
-import com.sun.jna.Platform
+import dev.redlock.internal.PLATFORM
 import dev.redlock.internal.hasMusl
 import org.junit.jupiter.api.Assertions.assertEquals
 import org.junit.jupiter.api.Assertions.assertFalse
@@ -43,7 +43,7 @@ class LoaderTest {
     @TempDir
     private lateinit var folder: Path
 
-    private val here = Platform.RESOURCE_PREFIX
+    private val here = PLATFORM
     private val file = System.mapLibraryName("redlock_kotlin")
     private val muslFile = System.mapLibraryName("redlock_kotlin_musl")
     private val library = checkNotNull(Redlock::class.java.getResource("/$here/$file")).readBytes()
@@ -74,7 +74,7 @@ class LoaderTest {
     }
 
     @Test
-    fun `the same on a machine that JNA does not know`() {
+    fun `the same on an unknown machine`() {
         val line = says(carrying("$here/$file" to library), "-Dos.arch=abacus")
         assertTrue("no native library for ${here.substringBefore('-')}-abacus, only for $here: " in line) { line }
     }
@@ -83,14 +83,15 @@ class LoaderTest {
     fun `the error for a library that cannot be loaded has the reason`() {
         val line = says(carrying("$here/$file" to garbage))
         assertTrue(line.startsWith("redlock-core cannot load its native library for $here: ")) { line }
-        assertTrue("/$here/$file: " in line) { line }
+        assertTrue("$file: " in line) { line }
     }
 
     @Test
-    fun `if JNA cannot unpack the library the error says how to set another folder`() {
+    fun `if the library cannot be unpacked the error says how to set another folder`() {
         val taken = folder.resolve("taken").createFile()
-        val line = says(carrying("$here/$file" to library), "-Djna.tmpdir=$taken/below")
-        assertTrue(line.endsWith("; -Djna.tmpdir=FOLDER says where programs may be")) { line }
+        val jar = folder.resolve("package.jar").also(carrying("$here/$file" to library)::packInto)
+        val line = says(jar, "-Dredlock.tmpdir=$taken/below")
+        assertTrue(line.endsWith("; -Dredlock.tmpdir=FOLDER says where programs may be")) { line }
     }
 
     @Test
@@ -126,7 +127,7 @@ class LoaderTest {
     }
 
     @Test
-    fun `the library is read from a jar while JNA starts`() {
+    fun `the library is read from a jar`() {
         for ((content, outcome) in listOf(library to "works", garbage to "redlock-core cannot load ")) {
             val made = carrying("$here/$file" to content)
             val jar = folder.resolve("package.jar").also(made::packInto)
