@@ -304,9 +304,11 @@ lane = +@for target in $(in-$@); do \
 			./scripts/step $$target --title "all of its steps" --target $$target --lane $@ --unmade; \
 	done; printf '%(%s)T\n' -1 >> $(LANES)/$@
 
-in-rust-lane := rust-test cli-test release-test
+# packages-trial is behind cli-test: it builds the command `redlock` as packages have it, in the place of the one that
+# these tests run.
+in-rust-lane := rust-test cli-test packages-trial
 in-python-lane := $(reading-lint) scripts-test model-test python-test languages-test interop-test
-in-node-kotlin-lane := $(writing-lint) node-test kotlin-test bench-test packages-trial
+in-node-kotlin-lane := $(writing-lint) node-test kotlin-test bench-test release-test
 lanes := rust-lane python-lane node-kotlin-lane
 $(lanes):
 	$(lane)

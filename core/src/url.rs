@@ -108,8 +108,7 @@ struct Given {
 impl Given {
     fn parse(text: &str) -> Result<Self, LockError> {
         let (text, others) = split_addresses(text);
-        let url = Url::parse(&text).map_err(|e| LockError::invalid("urls", format!("not a URL ({e})")))?;
-        Ok(Self { url, others })
+        Ok(Self { url: parsed(&text)?, others })
     }
 
     fn bad(&self, what: &str) -> LockError {
@@ -141,7 +140,7 @@ impl Given {
     fn addresses(&self, default_port: u16) -> Result<Vec<Address>, LockError> {
         let mut all = vec![Address { host: self.host()?, port: self.url.port().unwrap_or(default_port) }];
         for other in &self.others {
-            let other = Url::parse(other).map_err(|_| self.bad("an address of the list is wrong"))?;
+            let other = parsed(other).map_err(|_| self.bad("an address of the list is wrong"))?;
             all.push(Address { host: self.host_of(&other)?, port: other.port().unwrap_or(default_port) });
         }
         all.sort();
@@ -186,12 +185,7 @@ impl Given {
             scheme @ ("redis+cluster" | "rediss+cluster") => self.cluster(scheme.starts_with("rediss")),
             scheme @ ("redis+sentinel" | "rediss+sentinel") => self.sentinel(scheme.starts_with("rediss")),
             "memory" => Ok((Transport::Memory { name: self.url.host_str().unwrap_or_default().to_owned() }, 0)),
-            other => {
-                let detail = format!(
-                    "unknown scheme {other:?}; use redis, rediss, unix, redis+cluster, redis+sentinel or memory"
-                );
-                Err(LockError::invalid("urls", detail))
-            }
+            other => Err(unknown_scheme(other)),
         }
     }
 
@@ -230,6 +224,24 @@ impl Given {
     }
 }
 
+/// The schemes whose hosts the URL parser takes for international names. It has no tables for these, and panics.
+const WITH_INTERNATIONAL_NAMES: [&str; 6] = ["http", "https", "ws", "wss", "ftp", "file"];
+
+fn parsed(text: &str) -> Result<Url, LockError> {
+    // The parser skips spaces and control characters around the text, and tabs and line breaks in it.
+    let read = text.chars().filter(|character| !character.is_ascii_control() && *character != ' ');
+    let scheme = read.take_while(|character| *character != ':').collect::<String>().to_ascii_lowercase();
+    if WITH_INTERNATIONAL_NAMES.contains(&scheme.as_str()) {
+        return Err(unknown_scheme(&scheme));
+    }
+    Url::parse(text).map_err(|error| LockError::invalid("urls", format!("not a URL ({error})")))
+}
+
+fn unknown_scheme(scheme: &str) -> LockError {
+    let detail = format!("unknown scheme {scheme:?}; use redis, rediss, unix, redis+cluster, redis+sentinel or memory");
+    LockError::invalid("urls", detail)
+}
+
 /// Splits a URL that lists several addresses into a URL with the first address, and a URL for each of the others.
 fn split_addresses(text: &str) -> (String, Vec<String>) {
     let plain = || (text.to_owned(), Vec::new());
@@ -257,9 +269,9 @@ pub(crate) fn percent_decode(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// A configured URL for messages, without credentials; `?` if it is not a URL.
+/// A configured URL for messages, without credentials; `?` if it is not a URL, or one of a scheme that is not read.
 pub(crate) fn without_credentials(text: &str) -> String {
-    Url::parse(text).map_or_else(|_| "?".to_owned(), |url| shown(&url))
+    parsed(text).map_or_else(|_| "?".to_owned(), |url| shown(&url))
 }
 
 /// The scheme, host and port of a URL, for messages. Leaves out the credentials, and also the path and the query: they
@@ -267,10 +279,8 @@ pub(crate) fn without_credentials(text: &str) -> String {
 fn shown(url: &Url) -> String {
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
     match url.host_str() {
-        Some(host) if !url.is_special() => format!("{}://{host}{port}", url.scheme()),
-        // Without a host, or with a special scheme such as http, whose URLs the parser reads by other rules. This crate
-        // supports none of these schemes.
-        _ => format!("{}:", url.scheme()),
+        Some(host) => format!("{}://{host}{port}", url.scheme()),
+        None => format!("{}:", url.scheme()),
     }
 }
 
@@ -299,5 +309,31 @@ impl fmt::Debug for Transport {
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.transport, self.db)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schemes_with_international_names_are_unknown() {
+        for text in [
+            "http://A\u{1ee00}",
+            " HTTPS://\u{e4}.example",
+            "h\tttp://\u{e4}",
+            "ftp:",
+            "file:///x",
+            "ws://x,y",
+            "wss:x",
+        ] {
+            assert!(
+                matches!(Endpoint::parse(text, None, None), Err(LockError::Invalid { argument: "urls", .. })),
+                "{text}"
+            );
+            assert_eq!(without_credentials(text), "?", "{text}");
+        }
+        let host = Endpoint::parse("redis://\u{e4}.example", None, None).expect("a URL").transport;
+        assert_eq!(host.to_string(), "\u{e4}.example:6379");
     }
 }

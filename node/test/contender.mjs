@@ -13,7 +13,11 @@ const [urls, name, times, path, hold = 0, pause = 0, wire, prefix, kind] = proce
 const log = openSync(path, "a");
 const client = new Redlock(urls.split(","), { wire: wire === "token" ? wire : undefined, prefix });
 
-/** Returns what makes the acquire of a turn: its call, and what it holds, as the log says it. */
+/**
+ * Returns what makes the acquire of a turn: its call, and what it holds, as the log says it.
+ *
+ * @returns {() => [() => Promise<import("redlock-core").Lease>, string]}
+ */
 function drawing() {
   const [word, slots] = (kind ?? "lock").split(":");
   if (word === "read_write") {
