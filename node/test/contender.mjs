@@ -2,8 +2,8 @@
 // contender.mjs URLS NAME TIMES LOG [HOLD_MS [PAUSE_MS [WIRE [PREFIX [KIND]]]]]. It holds the lock for up to HOLD_MS. With
 // PAUSE_MS, it pauses for up to so long after each release, and logs the time of each call too. WIRE and PREFIX are the
 // client's options. KIND is `lock`, `fair`, `read_write` (most turns are readers') or `semaphore:SLOTS` (a turn acquires
-// one slot or two); with a KIND it logs what each turn holds, too. `tests/tests/languages.rs` starts it together with the contenders of other languages;
-// `tests/src/history.rs` describes the log.
+// one slot or two); with a KIND it logs what each turn holds, too. `tests/tests/languages.rs` starts it together with the
+// contenders of other languages; `tests/src/history.rs` describes the log.
 
 import { openSync, writeSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";

@@ -13,7 +13,7 @@ use crate::{
     exit_code::ExitStatusCode,
     failure::Failure,
     holder,
-    live::snapshot::{Lock, Source},
+    live::snapshot::{AT_ONCE, Lock, Source},
     queue,
     table::Table,
     talk::Talk,
@@ -75,11 +75,15 @@ fn scan(options: &LsOptions, source: &mut Source, talk: &Talk) -> Result<(), Fai
 
 /// The waiters of each lock in their order; `None` where nobody waits, or the server does not tell.
 async fn queues(client: &Client, locks: &[Lock]) -> Result<Vec<Option<Vec<Queued>>>, LockError> {
-    let each = locks.iter().map(|lock| async move {
-        let waited_for = lock.waiting > 0;
-        if waited_for { client.queue(&lock.name).await.ok() } else { None }
-    });
-    Ok(join_all(each).await)
+    let mut queues = Vec::with_capacity(locks.len());
+    for some in locks.chunks(AT_ONCE) {
+        let each = some.iter().map(|lock| async move {
+            let waited_for = lock.waiting > 0;
+            if waited_for { client.queue(&lock.name).await.ok() } else { None }
+        });
+        queues.extend(join_all(each).await);
+    }
+    Ok(queues)
 }
 
 fn print(talk: &Talk, locks: &[Lock], queues: &[Option<Vec<Queued>>]) -> Result<(), Failure> {

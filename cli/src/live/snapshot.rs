@@ -18,7 +18,7 @@ use super::nodes::{Examiner, Node};
 use crate::{failure::Failure, glob, holder};
 
 /// How many locks are inspected at once.
-const AT_ONCE: usize = 1000;
+pub(crate) const AT_ONCE: usize = 1000;
 /// For how many locks, the first ones, the nodes that hold them are counted: each costs two requests a node.
 const COUNTED: usize = 100;
 /// Above so many clients, `CLIENT LIST` is long and holds up other requests.
