@@ -298,8 +298,9 @@ impl TakeOver {
     }
 
     /// Renames the field on all nodes and extends the tenure to `ttl`, unless it has more left. Once a quorum has done
-    /// so, returns where the tenure is. `life`: the longest that it could live when it was detached.
-    async fn run(&mut self, ttl: Duration, life: Duration, since: Stamp) -> Result<Vec<Presence>, LockError> {
+    /// so, returns where the tenure is. `life`: the longest that it could live when it was detached, unless it was extended
+    /// by hand; then a node of each quorum has more left.
+    async fn run(&mut self, ttl: Duration, mut life: Duration, since: Stamp) -> Result<Vec<Presence>, LockError> {
         let quorum = &self.session.quorum;
         let call = quorum.protocol.attach(self.label(&self.new), &self.old, ttl);
         let mut answers = quorum.ask(Driver::Background, &call, self.session.settings.config.reply_timeout, &self.sent);
@@ -309,6 +310,7 @@ impl TakeOver {
             match answer {
                 Ok(Attached::There(left)) => {
                     there += 1;
+                    life = life.max(left);
                     known[node] = Some(Presence::Held(Deadline::new(since, self.session.settings.validity(left))));
                 }
                 Ok(Attached::No) => {
@@ -350,7 +352,7 @@ impl TakeOver {
     }
 
     /// Releases the old field on the nodes that may have missed the request: nobody else would ever release it there.
-    /// `life`: the longest that the tenure could live when it was detached.
+    /// `life`: the longest that the tenure could live then.
     fn release_old(&self, missed: &[bool], life: Duration) {
         let quorum = &self.session.quorum;
         let call = quorum.protocol.release(self.label(&self.old), false);

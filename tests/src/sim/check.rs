@@ -387,8 +387,9 @@ impl Checks {
             _ => None,
         };
         if let (Some(token), Ok(Reply::List(list))) = (token, reply)
-            && *list == [Reply::Int(-1)]
+            && matches!(list.first(), Some(Reply::Int(-1 | 0)))
         {
+            // Another owner is there, or the node is in quarantine: it was unreachable when a new deployment was first used.
             // Of a permit it is that of its first slot: "slot:token,...".
             let token = token.split(',').next().and_then(|first| first.rsplit(':').next()).unwrap_or(token);
             let token = token.parse().unwrap_or_default();
