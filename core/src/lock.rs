@@ -146,7 +146,8 @@ impl Lock {
         let first = self.claimant(request).map(Acquisition::begin);
         async move {
             let acquisition = match first? {
-                Begun::Lease(lease) => return Ok(lease),
+                // The first poll may come long after the call.
+                Begun::Lease(lease) => return lease.check().map(|()| lease),
                 Begun::Poll(acquisition) => acquisition,
             };
             let polled = acquisition.polled(Caller::Task);

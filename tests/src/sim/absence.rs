@@ -303,7 +303,7 @@ impl Actor {
                 if !held && !self.was_frozen(started) && !self.clock_was_set() {
                     violated(format!("I1 attaching {name} returned a lease that is over"));
                 }
-                world::with(|world| world.checks.attached(host::here(), &self.plan, number, lease.token(), held));
+                world::with(|world| world.checks.attached(host::here(), &self.plan, number, &lease, held));
                 if let Ok(lock) = self.client.lock(&name, LockOptions::default()) {
                     self.track(&lock, &lease);
                 }

@@ -171,14 +171,12 @@ impl Checks {
             ("attach", [_, new, ..]) | ("read_write/attach" | "semaphore/attach", [new, ..]) => {
                 self.detached.entry(new.clone()).or_default();
             }
-            ("acquire" | "enter", [field, _, ttl, ..])
-            | ("read_write/read" | "read_write/write", [field, _, _, _, _, _, _, ttl, ..])
-                if self.absences =>
-            {
-                let ttl = ttl.parse::<Time>().unwrap_or_default() * (SECOND / 1000);
-                self.offers.insert(field.clone(), (ttl / 6).min(5 * SECOND));
-            }
             _ => {}
+        }
+        if self.absences
+            && let Some((field, ttl)) = wanted(call)
+        {
+            self.offers.insert(field.clone(), (ttl / 6).min(5 * SECOND));
         }
     }
 
@@ -399,6 +397,10 @@ impl Checks {
             let (left, new) = (u64::try_from(*left).unwrap_or_default(), usize::from(name == "attach"));
             self.detach(now, &call.args[new], left * (SECOND / 1000));
         }
+        // A server ran the acquire only after its tenure was detached: nobody knows of the key there, which lives for its ttl.
+        if let Some((field, ttl)) = wanted(call).filter(|(field, _)| self.detached.contains_key(*field)) {
+            self.detach(now, field, ttl);
+        }
         let inside = name.starts_with("read_write/");
         if matches!(name, "acquire" | "enter" | "leave") || inside && !Self::locks(call).is_empty() {
             let tenures = before.locks.first().map(|(_, tenures, _)| tenures.clone()).unwrap_or_default();
@@ -482,7 +484,12 @@ impl Checks {
     /// I13: checks a lease that a user attached from a text. If an acquire arrives a second time after its tenure has
     /// ended, it draws a token that the text does not contain. Without the right to `CLIENT KILL` a slow request for a
     /// place may arrive after the text was attached, and get the lock again under the text's field.
-    pub fn attached(&mut self, now: Time, plan: &Plan, number: usize, token: u64, held: bool) {
+    pub fn attached(&mut self, now: Time, plan: &Plan, number: usize, lease: &Lease, held: bool) {
+        let token = lease.token();
+        if self.is_repeated(number) {
+            // So are the texts that the lease is handed on with.
+            self.again.insert(lease.owner().to_owned());
+        }
         let text = &mut self.texts[number];
         let (lock, had, twice) = (text.lock.clone(), text.token, std::mem::replace(&mut text.taken, true));
         if token != had {
@@ -651,6 +658,16 @@ impl Checks {
             self.waiting.clear();
         }
     }
+}
+
+/// The field of an acquire of a lock, and the ttl that it asks for.
+fn wanted(call: &ScriptCall) -> Option<(&String, Time)> {
+    let (field, ttl) = match (call.script.name, &call.args[..]) {
+        ("acquire" | "enter", [field, _, ttl, ..])
+        | ("read_write/read" | "read_write/write", [field, _, _, _, _, _, _, ttl, ..]) => (field, ttl),
+        _ => return None,
+    };
+    Some((field, ttl.parse::<Time>().unwrap_or_default() * (SECOND / 1000)))
 }
 
 /// The queues that a call changes: the queue of a lock, or those of writers and readers.

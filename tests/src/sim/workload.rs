@@ -156,8 +156,9 @@ impl Actor {
                 Some(Ok(outcome)) => {
                     violated(format!("I8 host {} could not release {} in peace: {outcome:?}", self.host, lock.name()));
                 }
-                // If a server's clock was set back, a dead client's key and a quarantine last longer.
-                Some(Err(LockError::Unavailable { .. } | LockError::Timeout { .. }))
+                // If a server's clock was set back, a dead client's key, a rest and a quarantine last longer, perhaps until
+                // the client is closed.
+                Some(Err(LockError::Unavailable { .. } | LockError::Timeout { .. } | LockError::Closed))
                     if self.plan.sets_server_clocks() => {}
                 other => {
                     let outcome = other.map(|result| result.map(|_| ()));
@@ -406,7 +407,9 @@ impl Actor {
     /// Upgrades or downgrades, or gives that up.
     async fn change(&mut self, lease: &Arc<Lease>) {
         let (before, reads) = (lease.token(), lease.reads());
-        let floor = world::with(|world| world.checks.begins_anew(lease)).unwrap_or_default();
+        // A downgrade draws no token: it has the one behind its own.
+        let anew = || world::with(|world| world.checks.begins_anew(lease)).unwrap_or_default();
+        let floor = if reads { anew() } else { before };
         let given_up = self.chance(0.2).then(|| self.rng.u32(1..8));
         let (what, outcome) = if reads {
             let upgrade = lease.try_upgrade();
