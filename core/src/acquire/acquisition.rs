@@ -24,7 +24,8 @@ use crate::{
     tenure::Tenure,
     wait::{
         place::{Intent, Place},
-        waiter::{Pause, Waiter},
+        until::{Pause, Tried, Try},
+        waiter::Waiter,
     },
 };
 
@@ -55,12 +56,6 @@ pub(crate) enum Begun {
     Lease(Lease),
     /// It must be polled.
     Poll(Box<Acquisition>),
-}
-
-/// The result of one attempt.
-pub(crate) enum Tried {
-    Lease(Lease),
-    Wait(Pause),
 }
 
 /// What this client decided by itself.
@@ -124,16 +119,8 @@ impl Acquisition {
         None
     }
 
-    /// Waits until another attempt may have a different result. Fails when the wait is over.
-    pub(super) async fn pause(&mut self, pause: Pause) -> Result<(), LockError> {
-        match self.waiter.pause(pause).await {
-            Ok(()) => Ok(()),
-            Err(_) => Err(self.timed_out()),
-        }
-    }
-
     /// Decides locally and, where that is not enough, makes one attempt on the nodes.
-    pub(super) async fn try_once(&mut self, driver: Driver, polled: Polled) -> Result<Tried, LockError> {
+    pub(super) async fn try_polled(&mut self, driver: Driver, polled: Polled) -> Result<Tried<Lease>, LockError> {
         let next = match self.decided.take() {
             Some(decided) => decided,
             None => self.decide_locally(),
@@ -148,7 +135,7 @@ impl Acquisition {
                     Box::pin(extend(self.session(), &tenure, driver, ttl, self.claimant.subject.names.name())).await?;
                 }
                 self.end_waiting();
-                Ok(Tried::Lease(lease))
+                Ok(Tried::Done(lease))
             }
             Next::Wait(_) if self.waiter.is_try() => Err(self.timed_out()),
             Next::Wait(pause) => Ok(Tried::Wait(pause)),
@@ -191,7 +178,7 @@ impl Acquisition {
     }
 
     /// Fewer nodes than a quorum answered: fails if waiting cannot help, or if patience is over.
-    pub(super) fn outage(&mut self, causes: Vec<NodeCause>, permanent: bool) -> Result<Tried, LockError> {
+    pub(super) fn outage(&mut self, causes: Vec<NodeCause>, permanent: bool) -> Result<Tried<Lease>, LockError> {
         self.answered = false;
         let error = self.session().quorum.unavailable(causes.clone());
         if permanent || self.waiter.is_try() {
@@ -240,9 +227,34 @@ impl Acquisition {
         LockError::Timeout { name: self.claimant.name(), waited: self.waiter.waited(), holder: None }
     }
 
+    pub(super) fn session(&self) -> &Arc<Session> {
+        &self.claimant.session
+    }
+
+    /// The lock's key in the registry.
+    pub(super) fn key(&self) -> &str {
+        self.claimant.subject.names.local()
+    }
+}
+
+impl Try for Acquisition {
+    type Outcome = Lease;
+    type Error = LockError;
+
+    async fn pause(&mut self, pause: Pause) -> Result<(), LockError> {
+        match self.waiter.pause(pause).await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(self.timed_out()),
+        }
+    }
+
+    async fn try_once(&mut self) -> Result<Tried<Lease>, LockError> {
+        self.try_polled(Driver::Background, Polled::InBackground).await
+    }
+
     /// Ends the acquire with this error. After a wait for a lock that somebody holds, the error says who that is, if the
     /// nodes tell it in time.
-    pub(super) async fn fail(self: Box<Self>, mut error: LockError) -> LockError {
+    async fn fail(self: Box<Self>, mut error: LockError) -> LockError {
         let is_try = self.waiter.is_try();
         let Claimant { session, subject, .. } = &self.claimant;
         let (session, names) = (session.clone(), subject.names.clone());
@@ -254,14 +266,5 @@ impl Acquisition {
             *holder = holders::seen_soon(session, names).await.map(Box::new);
         }
         error
-    }
-
-    pub(super) fn session(&self) -> &Arc<Session> {
-        &self.claimant.session
-    }
-
-    /// The lock's key in the registry.
-    pub(super) fn key(&self) -> &str {
-        self.claimant.subject.names.local()
     }
 }

@@ -5,10 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::timeout;
 
-use super::{
-    acquisition::{Acquisition, Tried},
-    claimant::Claimant,
-};
+use super::{acquisition::Acquisition, claimant::Claimant};
 use crate::{
     config::Ttl,
     error::LockError,
@@ -28,7 +25,7 @@ use crate::{
     tenure::{Supervised, Tenure, Terms},
     wait::{
         place::{Intent, PLACE_TTL, Place},
-        waiter::Pause,
+        until::{Pause, Tried},
     },
 };
 
@@ -38,7 +35,12 @@ const MOST_PROVISIONED: u32 = 3;
 
 impl Acquisition {
     /// Tries to get the lock for `ttl`.
-    pub(super) async fn attempt(&mut self, ttl: Duration, driver: Driver, polled: Polled) -> Result<Tried, LockError> {
+    pub(super) async fn attempt(
+        &mut self,
+        ttl: Duration,
+        driver: Driver,
+        polled: Polled,
+    ) -> Result<Tried<Lease>, LockError> {
         if self.claimant.has_queue() {
             self.enter_queue(ttl, driver, polled).await
         } else {
@@ -47,7 +49,7 @@ impl Acquisition {
     }
 
     /// Runs one ballot.
-    async fn run_ballot(&mut self, ttl: Duration, driver: Driver, polled: Polled) -> Result<Tried, LockError> {
+    async fn run_ballot(&mut self, ttl: Duration, driver: Driver, polled: Polled) -> Result<Tried<Lease>, LockError> {
         self.waiter.begin_try();
         let (quorum, subject) = (&self.session().quorum, &self.claimant.subject);
         let mut ballot = match &self.claimant.options.value {
@@ -86,7 +88,7 @@ impl Acquisition {
     }
 
     /// Requests the lock or, if other waiters are first, a place in its queue on the server.
-    async fn enter_queue(&mut self, ttl: Duration, driver: Driver, polled: Polled) -> Result<Tried, LockError> {
+    async fn enter_queue(&mut self, ttl: Duration, driver: Driver, polled: Polled) -> Result<Tried<Lease>, LockError> {
         self.waiter.begin_try();
         let session = self.claimant.session.clone();
         let mut place = self.place.take().unwrap_or_else(|| {
@@ -164,7 +166,7 @@ impl Acquisition {
     }
 
     /// Turns the verdict of a ballot into the result of the attempt.
-    fn conclude(&mut self, verdict: Verdict, mut ballot: Ballot) -> Result<Tried, LockError> {
+    fn conclude(&mut self, verdict: Verdict, mut ballot: Ballot) -> Result<Tried<Lease>, LockError> {
         if !matches!(verdict, Verdict::Held(_)) {
             self.undo_ballot_of_value(&mut ballot);
         }
@@ -200,7 +202,7 @@ impl Acquisition {
     }
 
     /// Makes a tenure and its first lease of a quorum's grant.
-    fn granted(&mut self, mut grant: Grant, field: String, ttl: Duration) -> Result<Tried, LockError> {
+    fn granted(&mut self, mut grant: Grant, field: String, ttl: Duration) -> Result<Tried<Lease>, LockError> {
         self.session().registry.end_outage(self.key());
         self.waiter.note_grant();
         self.answered = true;
@@ -246,6 +248,6 @@ impl Acquisition {
         let waited = self.waiter.waited();
         (self.session().events)(&Event::Acquired { name: self.claimant.name(), token: tenure.token(), waited });
         self.end_waiting();
-        Ok(Tried::Lease(lease))
+        Ok(Tried::Done(lease))
     }
 }

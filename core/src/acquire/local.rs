@@ -8,7 +8,7 @@ use crate::{
     error::LockError,
     protocol::primitive::Family,
     tenure::{Fate, Tenure},
-    wait::{registry::Local, waiter::Pause},
+    wait::{registry::Local, until::Pause},
 };
 
 impl Acquisition {

@@ -17,33 +17,14 @@ use super::{
     placed_waiters::PlacedWaiter,
     queued_waiter::QueuedWaiter,
     registry::{Holding, Registry},
+    until::Pause,
 };
 use crate::{
     owner::OwnerKey,
     process::timer,
     protocol::{primitive::Family, subject::Subject},
     quorum::{BELIEVED_ALONE, Quorum},
-    server::BoxFuture,
 };
-
-/// Why a waiter does not try at once. The reason decides what ends its pause.
-pub(crate) enum Pause {
-    /// No pause: it can try now.
-    No,
-    /// Other waiters of this client are before it in the queue.
-    NotFirst,
-    /// Another owner of this client holds the lock until this resolves.
-    Held(BoxFuture<()>),
-    /// The votes were split: several tried at once, and nobody got a quorum.
-    Split,
-    /// Too few nodes answer.
-    Outage,
-    /// Somebody holds the lock. The lease expires after this time unless it is renewed; `None`: unknown, or without
-    /// end.
-    Busy(Option<Duration>),
-    /// It has a place in the lock's queue on the server.
-    Placed,
-}
 
 /// The wait is over. A try does not wait: each of its pauses ends with this at once.
 pub(crate) struct TimedOut;
