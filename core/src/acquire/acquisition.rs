@@ -15,7 +15,7 @@ use tokio::{sync::mpsc, time::timeout};
 
 use super::claimant::{Claimant, Nested};
 use crate::{
-    error::{LockError, NodeCause},
+    error::LockError,
     holders,
     lease::{Lease, extend},
     process::driver::{Caller, Driver, Polled},
@@ -35,8 +35,6 @@ pub(crate) struct Acquisition {
     pub(super) waiter: Waiter<Tenure>,
     /// How often nodes of a new deployment got their markers in this acquire.
     pub(super) provisioned: u32,
-    /// Whether a quorum answered the last attempt.
-    pub(super) answered: bool,
     /// Makes an exiting process wait a moment for this acquire. `None` once the lock is granted.
     pending: Option<PendingWork>,
     /// The first decision, if it was made before the call was polled.
@@ -88,7 +86,6 @@ impl Acquisition {
             waiter: Waiter::new(registry, quorum, subject.clone(), request.wait),
             claimant,
             provisioned: 0,
-            answered: false,
             decided: None,
             clean_up: None,
             place: None,
@@ -137,7 +134,7 @@ impl Acquisition {
                 self.end_waiting();
                 Ok(Tried::Done(lease))
             }
-            Next::Wait(_) if self.waiter.is_try() => Err(self.timed_out()),
+            Next::Wait(_) if self.waiter.is_try() => Err(self.waiter.timed_out()),
             Next::Wait(pause) => Ok(Tried::Wait(pause)),
             Next::Try => {
                 let ttl = match self.session().known_ttl(&self.claimant.subject.names, self.claimant.options.ttl) {
@@ -163,8 +160,7 @@ impl Acquisition {
         if timeout(limit, clean_up.recv()).await.is_ok() {
             return Ok(());
         }
-        let outage = self.session().registry.outage(self.key());
-        Err(self.session().quorum.unavailable(outage.map(|outage| outage.causes).unwrap_or_default()))
+        Err(self.session().quorum.unavailable(self.waiter.known_causes()))
     }
 
     /// Ends the waiting: the next waiter may try, even before the caller collects the grant, and the process may exit.
@@ -175,56 +171,6 @@ impl Acquisition {
             intent.forget();
         }
         self.pending = None;
-    }
-
-    /// Fewer nodes than a quorum answered: fails if waiting cannot help, or if patience is over.
-    pub(super) fn outage(&mut self, causes: Vec<NodeCause>, permanent: bool) -> Result<Tried<Lease>, LockError> {
-        self.answered = false;
-        let error = self.session().quorum.unavailable(causes.clone());
-        if permanent || self.waiter.is_try() {
-            return Err(error);
-        }
-        let patience = self.session().settings.config.patience;
-        let patience = self.claimant.request.wait.map_or(patience, |wait| wait.min(patience));
-        let out_since = self.session().registry.note_outage(self.key(), causes);
-        if out_since.elapsed() >= patience && self.waiter.waited() >= patience {
-            return Err(error);
-        }
-        Ok(Tried::Wait(Pause::Outage))
-    }
-
-    /// The error of an acquire whose wait is over.
-    pub(super) fn timed_out(&self) -> LockError {
-        // An outage is never reported as contention.
-        let (registry, quorum) = (&self.session().registry, &self.session().quorum);
-        match registry.outage(self.key()) {
-            Some(outage) if !self.answered => quorum.unavailable(outage.causes),
-            // No quorum has answered yet: the waiters before this one still wait for the first reply.
-            None if !self.waiter.is_try()
-                && !self.answered
-                && !self.waiter.may_go()
-                && registry.is_unknown(self.key()) =>
-            {
-                quorum.unavailable(quorum.unanswered_causes())
-            }
-            _ => self.held_by_another(),
-        }
-    }
-
-    /// The error of an attempt that nodes have not answered when the wait is over.
-    pub(super) fn unanswered(&self, nodes: Vec<NodeCause>) -> LockError {
-        if self.answered {
-            return self.held_by_another();
-        }
-        // If an earlier attempt failed on a node, that error says more than "has not answered".
-        let known = self.session().registry.outage(self.key()).map(|outage| outage.causes).unwrap_or_default();
-        let last = |node: NodeCause| known.iter().find(|cause| cause.node == node.node).cloned().unwrap_or(node);
-        self.session().quorum.unavailable(nodes.into_iter().map(last).collect())
-    }
-
-    /// The error of an acquire whose wait is over, while somebody holds the lock.
-    fn held_by_another(&self) -> LockError {
-        LockError::Timeout { name: self.claimant.name(), waited: self.waiter.waited(), holder: None }
     }
 
     pub(super) fn session(&self) -> &Arc<Session> {
@@ -244,7 +190,7 @@ impl Try for Acquisition {
     async fn pause(&mut self, pause: Pause) -> Result<(), LockError> {
         match self.waiter.pause(pause).await {
             Ok(()) => Ok(()),
-            Err(_) => Err(self.timed_out()),
+            Err(_) => Err(self.waiter.timed_out()),
         }
     }
 

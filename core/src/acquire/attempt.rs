@@ -83,7 +83,7 @@ impl Acquisition {
         }
         match verdict {
             Ok(verdict) => self.conclude(verdict, ballot),
-            Err(_) => Err(self.unanswered(ballot.unanswered())),
+            Err(_) => Err(self.waiter.unanswered(ballot.unanswered())),
         }
     }
 
@@ -109,28 +109,26 @@ impl Acquisition {
         }
         let quorum = &session.quorum;
         let Ok((since, answer)) = answer else {
-            return Err(self.unanswered(vec![quorum.cause(0, "has not answered")]));
+            return Err(self.waiter.unanswered(vec![quorum.cause(0, "has not answered")]));
         };
         match answer {
             Ok(QueueReply::Granted { token, slots }) => {
                 let entry = place.entry().clone();
                 match place.into_grant(token, slots, since) {
                     Ok(grant) => self.granted(grant, entry.field, entry.ttl),
-                    Err(error) => self.outage(vec![quorum.cause(0, error)], false),
+                    Err(error) => self.waiter.note_outage(vec![quorum.cause(0, error)], false).map(Tried::Wait),
                 }
             }
             Ok(QueueReply::Waits { ticket, ahead, retry_after }) => {
-                session.registry.end_outage(self.key());
-                self.answered = true;
+                self.waiter.note_answer();
                 self.waiter.take_place(session.fields.client(), ticket, ahead, retry_after);
                 self.place = Some(place);
                 Ok(Tried::Wait(Pause::Placed))
             }
             // A try, which takes no place.
             Ok(QueueReply::Busy(_)) => {
-                session.registry.end_outage(self.key());
-                self.answered = true;
-                Err(self.timed_out())
+                self.waiter.note_answer();
+                Err(self.waiter.timed_out())
             }
             Ok(QueueReply::Conflict) => Err(LockError::Conflict { key: self.claimant.subject.names.lock.clone() }),
             Err(error) if error.kind == NodeErrorKind::WrongType => {
@@ -139,7 +137,7 @@ impl Acquisition {
             Err(error) => {
                 let permanent = error.is_permanent();
                 self.place = Some(place);
-                self.outage(vec![quorum.cause(0, error)], permanent)
+                self.waiter.note_outage(vec![quorum.cause(0, error)], permanent).map(Tried::Wait)
             }
         }
     }
@@ -177,15 +175,14 @@ impl Acquisition {
                 self.provisioned += 1;
                 if self.provisioned > MOST_PROVISIONED {
                     // The markers were gone again each time.
-                    return self.outage(causes, false);
+                    return self.waiter.note_outage(causes, false).map(Tried::Wait);
                 }
                 Ok(Tried::Wait(Pause::No))
             }
             Verdict::Busy { free_in, split } => {
-                self.session().registry.end_outage(self.key());
-                self.answered = true;
+                self.waiter.note_answer();
                 if self.waiter.is_try() {
-                    return Err(self.timed_out());
+                    return Err(self.waiter.timed_out());
                 }
                 if split {
                     // This acquire tries again, and nobody else needs to. If it wants several slots, it may be denied
@@ -197,15 +194,14 @@ impl Acquisition {
             }
             // One node's reply does not end an outage.
             Verdict::FirstNodeDenied { free_in } => Ok(Tried::Wait(Pause::Busy(Some(free_in)))),
-            Verdict::Unavailable { causes, permanent } => self.outage(causes, permanent),
+            Verdict::Unavailable { causes, permanent } => self.waiter.note_outage(causes, permanent).map(Tried::Wait),
         }
     }
 
     /// Makes a tenure and its first lease of a quorum's grant.
     fn granted(&mut self, mut grant: Grant, field: String, ttl: Duration) -> Result<Tried<Lease>, LockError> {
-        self.session().registry.end_outage(self.key());
+        self.waiter.note_answer();
         self.waiter.note_grant();
-        self.answered = true;
         let claim = self.claimant.claim_for(ttl);
         let terms = Terms {
             subject: self.claimant.subject.clone(),

@@ -2,6 +2,7 @@
 //! waiter, and its back-off.
 
 pub(crate) mod backoff;
+mod failure;
 mod listener;
 pub(crate) mod place;
 pub(crate) mod placed_waiters;

@@ -30,11 +30,11 @@ use crate::{
 pub(crate) struct TimedOut;
 
 pub(crate) struct Waiter<T: Holding> {
-    registry: Arc<Registry<T>>,
-    quorum: Arc<Quorum>,
-    subject: Subject,
+    pub(super) registry: Arc<Registry<T>>,
+    pub(super) quorum: Arc<Quorum>,
+    pub(super) subject: Subject,
     /// How long it waits at most; `None` for no limit.
-    wait: Option<Duration>,
+    pub(super) wait: Option<Duration>,
     /// On the clock of timers: setting the wall clock ends no wait.
     started: Instant,
     /// Its entry in this client's queue.
@@ -51,6 +51,8 @@ pub(crate) struct Waiter<T: Holding> {
     total_before_try: u64,
     /// Its place in the lock's queue on the server.
     placed: Option<PlacedWaiter>,
+    /// Whether a quorum answered the last try.
+    pub(super) answered: bool,
 }
 
 impl<T: Holding> Drop for Waiter<T> {
@@ -79,7 +81,13 @@ impl<T: Holding> Waiter<T> {
             counts_before_try: None,
             total_before_try: 0,
             placed: None,
+            answered: false,
         }
+    }
+
+    /// The lock's key in the registry.
+    pub(super) fn key(&self) -> &str {
+        self.subject.names.local()
     }
 
     /// How long it has waited.
@@ -116,7 +124,7 @@ impl<T: Holding> Waiter<T> {
 
     /// Whether it and all waiters before it may hold the lock at the same time, and none of those was denied a permit.
     pub(crate) fn is_behind_sharers(&self) -> bool {
-        self.queued.as_ref().is_some_and(|queued| self.registry.may_share(self.subject.names.local(), queued))
+        self.queued.as_ref().is_some_and(|queued| self.registry.may_share(self.key(), queued))
     }
 
     /// Enters this client's queue, unless it is in it. `blocked`: the thread is blocked until the lock is granted, and
@@ -124,7 +132,7 @@ impl<T: Holding> Waiter<T> {
     pub(crate) fn enqueue(&mut self, owner: &OwnerKey, thread: Option<u64>, blocked: bool) {
         if self.queued.is_none() {
             self.queued = Some(self.registry.enqueue(
-                self.subject.names.local(),
+                self.key(),
                 (owner.clone(), self.subject.primitive.is_shared()),
                 thread,
                 blocked,
@@ -136,7 +144,7 @@ impl<T: Holding> Waiter<T> {
     pub(crate) fn leave(&mut self) {
         self.placed = None;
         if let Some(queued) = self.queued.take() {
-            self.registry.leave(self.subject.names.local(), &queued);
+            self.registry.leave(self.key(), &queued);
         }
     }
 
@@ -147,7 +155,7 @@ impl<T: Holding> Waiter<T> {
 
     /// Starts a try: messages from now on end the pause that follows it.
     pub(crate) fn begin_try(&mut self) {
-        let listener = self.registry.existing_listener(self.subject.names.local());
+        let listener = self.registry.existing_listener(self.key());
         self.counts_before_try = listener.as_ref().and_then(|listener| listener.counts());
         self.total_before_try = listener.as_ref().map_or(0, |listener| listener.total());
         let begins = self.races == 0 && self.splits == 0 && !self.is_try();
@@ -174,7 +182,7 @@ impl<T: Holding> Waiter<T> {
     pub(crate) fn take_place(&mut self, client: &str, ticket: i64, ahead: u64, retry_after: Option<Duration>) {
         let Some(queued) = &self.queued else { return };
         let start = || Listener::start(&self.quorum, &self.subject.names, Some(client));
-        let all = self.registry.placed_waiters(self.subject.names.local(), self.subject.primitive, start);
+        let all = self.registry.placed_waiters(self.key(), self.subject.primitive, start);
         if let Some(known) = self.placed.take_if(|known| known.ticket() != ticket) {
             known.note_lost_place();
         }
@@ -192,7 +200,7 @@ impl<T: Holding> Waiter<T> {
             placed.wake_others();
         }
         if self.races > 0 {
-            self.registry.note_lost_races(self.subject.names.local(), self.races - 1);
+            self.registry.note_lost_races(self.key(), self.races - 1);
         }
     }
 
@@ -220,7 +228,7 @@ impl<T: Holding> Waiter<T> {
                     queued.denied.store(true, SeqCst);
                 }
                 let start = || Listener::start(&self.quorum, &self.subject.names, None);
-                let listener = self.registry.listener(self.subject.names.local(), start);
+                let listener = self.registry.listener(self.key(), start);
                 let until_poll = backoff::before_poll(self.quorum.protocol.announces(self.subject.primitive), free_in);
                 let (news, mut polls) = (self.news(&listener), false);
                 self.until(pin!(async { polls = timeout(until_poll, news).await.is_err() })).await?;
