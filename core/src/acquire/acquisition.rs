@@ -19,11 +19,10 @@ use crate::{
     holders,
     lease::{Lease, extend},
     process::driver::{Caller, Driver, Polled},
-    quorum::PendingWork,
+    quorum::{Intent, PendingWork, Place},
     session::Session,
     tenure::Tenure,
     wait::{
-        place::{Intent, Place},
         until::{Pause, Tried, Try},
         waiter::Waiter,
     },

@@ -20,13 +20,10 @@ use crate::{
         primitive::{Family, Primitive},
         reply::QueueReply,
     },
-    quorum::{Ballot, Grant, Verdict},
+    quorum::{Ballot, Grant, Intent, PLACE_TTL, Place, Verdict},
     server::NodeErrorKind,
     tenure::{Supervised, Tenure, Terms},
-    wait::{
-        place::{Intent, PLACE_TTL, Place},
-        until::{Pause, Tried},
-    },
+    wait::until::{Pause, Tried},
 };
 
 /// How often an acquire tries again at once because nodes of a new deployment just got their markers. The limit ends an

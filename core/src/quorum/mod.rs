@@ -6,6 +6,7 @@ mod ballot;
 mod clean_up;
 mod fan_out;
 mod markers;
+mod place;
 
 use std::{
     sync::{
@@ -22,6 +23,7 @@ pub(crate) use self::{
     ballot::{BELIEVED_ALONE, Ballot, Grant, Verdict},
     clean_up::{CLEANUP_LIMIT, clean_up, insist, retry},
     fan_out::{Answer, Count, FanOut, MINORITY_GRACE, NodeRequest},
+    place::{Intent, PLACE_TTL, Place},
 };
 use crate::{
     clock::{self, Deadline},

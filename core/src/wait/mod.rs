@@ -4,7 +4,6 @@
 pub(crate) mod backoff;
 mod failure;
 mod listener;
-pub(crate) mod place;
 pub(crate) mod placed_waiters;
 pub(crate) mod queued_waiter;
 pub(crate) mod registry;

@@ -1,5 +1,5 @@
 //! A waiter as this client's queue of one lock has it. A queue on a server has places instead, with ticket numbers
-//! (`place.rs`).
+//! (`quorum/place.rs`).
 
 use tokio::sync::Notify;
 

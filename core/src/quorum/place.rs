@@ -4,6 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use super::{CLEANUP_LIMIT, FanOut, Grant, Presence, Quorum, insist};
 use crate::{
     clock::{self, Deadline, Stamp},
     owner::OwnerKey,
@@ -16,7 +17,6 @@ use crate::{
         script::{Reply, ScriptCall},
         subject::Subject,
     },
-    quorum::{CLEANUP_LIMIT, FanOut, Grant, Presence, Quorum, insist},
     server::{ConnectionId, NodeError, NodeErrorKind, SentOn},
     sync::Mutex,
 };
@@ -26,7 +26,7 @@ use crate::{
 pub(crate) const PLACE_TTL: Duration = Duration::from_secs(5);
 
 /// One acquire's place in a lock's queue. It sends the requests that take, confirm and give up the place;
-/// [`PlacedWaiter`](super::placed_waiters::PlacedWaiter) decides which of this client's waiters sends them, and when.
+/// `PlacedWaiter` (`wait/placed_waiters.rs`) decides which of this client's waiters sends them, and when.
 /// Dropped before `into_grant`, it gives up the place and any grant, so that the next waiter gets the lock.
 pub(crate) struct Place {
     request: Arc<PlaceRequest>,
