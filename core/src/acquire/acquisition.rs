@@ -24,7 +24,7 @@ use crate::{
     tenure::Tenure,
     wait::{
         until::{Pause, Tried, Try},
-        waiter::Waiter,
+        waiter::{Waiter, Wanted},
     },
 };
 
@@ -80,9 +80,14 @@ impl Acquisition {
     pub(crate) fn new(claimant: Claimant) -> Self {
         let Claimant { session, subject, request, .. } = &claimant;
         let (registry, quorum) = (session.registry.clone(), session.quorum.clone());
+        let wanted = Wanted {
+            names: subject.names.clone(),
+            admission: subject.primitive.admission(),
+            announces: quorum.protocol.announces(subject.primitive),
+        };
         Self {
             pending: Some(session.quorum.pending_work()),
-            waiter: Waiter::new(registry, quorum, subject.clone(), request.wait),
+            waiter: Waiter::new(registry, quorum, wanted, request.wait),
             claimant,
             provisioned: 0,
             decided: None,

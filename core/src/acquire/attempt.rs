@@ -15,11 +15,7 @@ use crate::{
         driver::{Driver, Polled},
         runtime,
     },
-    protocol::{
-        calls::QueueEntry,
-        primitive::{Family, Primitive},
-        reply::QueueReply,
-    },
+    protocol::{calls::QueueEntry, primitive::Primitive, reply::QueueReply},
     quorum::{Ballot, Grant, Intent, PLACE_TTL, Place, Verdict},
     server::NodeErrorKind,
     tenure::{Supervised, Tenure, Terms},
@@ -221,14 +217,7 @@ impl Acquisition {
             tenure.release_uncollected();
             return Ok(Tried::Wait(Pause::NotFirst));
         }
-        let session = &self.claimant.session;
-        let registered = if self.claimant.subject.primitive.family() == Family::Semaphore {
-            session.register(&tenure);
-            true
-        } else {
-            session.register_first(&tenure)
-        };
-        if !registered {
+        if !self.session().admit(&tenure) {
             // Another call of the same owner was granted the lock at the same time: this one nests in that tenure.
             tenure.release_uncollected();
             return Ok(Tried::Wait(Pause::No));

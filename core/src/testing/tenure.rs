@@ -240,9 +240,9 @@ async fn the_newest_tenure_of_an_owner_counts() {
         tenure(&quorum, |_, deadline| Presence::Held(deadline)),
         tenure(&quorum, |_, deadline| Presence::Held(deadline)),
     );
-    assert!(registry.insert_first(&lost));
+    assert!(registry.admit(&lost));
     lost.lose(LostReason::Deleted);
-    assert!(registry.insert_first(&held));
+    assert!(registry.admit(&held));
     let Local::Own(own) = registry.lookup("x", &held.terms.owner) else { panic!("nobody has it") };
     assert!(Arc::ptr_eq(&own, &held));
     registry.remove(&held);

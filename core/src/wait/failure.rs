@@ -57,6 +57,6 @@ impl<T: Holding> Waiter<T> {
 
     /// The error when the wait is over, while somebody holds the lock.
     fn held_by_another(&self) -> LockError {
-        LockError::Timeout { name: self.subject.name().to_owned(), waited: self.waited(), holder: None }
+        LockError::Timeout { name: self.wanted.names.name().to_owned(), waited: self.waited(), holder: None }
     }
 }

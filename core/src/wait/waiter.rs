@@ -1,6 +1,6 @@
 //! One waiter: its entry in this client's queue, its time limit and its pauses. A pause ends with a message, when the
-//! holder's lease expires, when the waiter becomes the first in the queue, or with a poll. A waiter knows the names of
-//! the lock, but nothing of tenures and leases.
+//! holder's lease expires, when the waiter becomes the first in the queue, or with a poll. A waiter knows the name that it
+//! waits for as [`Wanted`], and nothing of primitives, tenures and leases.
 
 use std::{
     future::Future,
@@ -22,17 +22,26 @@ use super::{
 use crate::{
     owner::OwnerKey,
     process::timer,
-    protocol::{primitive::Family, subject::Subject},
+    protocol::{admission::Admission, names::Names},
     quorum::{BELIEVED_ALONE, Quorum},
 };
 
 /// The wait is over. A try does not wait: each of its pauses ends with this at once.
 pub(crate) struct TimedOut;
 
+/// What a waiter waits for.
+pub(crate) struct Wanted {
+    pub(crate) names: Arc<Names>,
+    /// How it meets the other waiters of this client.
+    pub(crate) admission: Admission,
+    /// Whether every release is announced, so that polls are rarely needed.
+    pub(crate) announces: bool,
+}
+
 pub(crate) struct Waiter<T: Holding> {
     pub(super) registry: Arc<Registry<T>>,
     pub(super) quorum: Arc<Quorum>,
-    pub(super) subject: Subject,
+    pub(super) wanted: Wanted,
     /// How long it waits at most; `None` for no limit.
     pub(super) wait: Option<Duration>,
     /// On the clock of timers: setting the wall clock ends no wait.
@@ -62,16 +71,11 @@ impl<T: Holding> Drop for Waiter<T> {
 }
 
 impl<T: Holding> Waiter<T> {
-    pub(crate) fn new(
-        registry: Arc<Registry<T>>,
-        quorum: Arc<Quorum>,
-        subject: Subject,
-        wait: Option<Duration>,
-    ) -> Self {
+    pub(crate) fn new(registry: Arc<Registry<T>>, quorum: Arc<Quorum>, wanted: Wanted, wait: Option<Duration>) -> Self {
         Self {
             registry,
             quorum,
-            subject,
+            wanted,
             wait,
             started: Instant::now(),
             queued: None,
@@ -87,7 +91,7 @@ impl<T: Holding> Waiter<T> {
 
     /// The lock's key in the registry.
     pub(super) fn key(&self) -> &str {
-        self.subject.names.local()
+        self.wanted.names.local()
     }
 
     /// How long it has waited.
@@ -122,7 +126,7 @@ impl<T: Holding> Waiter<T> {
         self.queued.as_ref().is_none_or(|queued| queued.first.load(SeqCst))
     }
 
-    /// Whether it and all waiters before it may hold the lock at the same time, and none of those was denied a permit.
+    /// Whether it and all waiters before it may hold the lock at the same time, and none of those was denied its units.
     pub(crate) fn is_behind_sharers(&self) -> bool {
         self.queued.as_ref().is_some_and(|queued| self.registry.may_share(self.key(), queued))
     }
@@ -131,12 +135,8 @@ impl<T: Holding> Waiter<T> {
     /// goes ahead of its own tasks.
     pub(crate) fn enqueue(&mut self, owner: &OwnerKey, thread: Option<u64>, blocked: bool) {
         if self.queued.is_none() {
-            self.queued = Some(self.registry.enqueue(
-                self.key(),
-                (owner.clone(), self.subject.primitive.is_shared()),
-                thread,
-                blocked,
-            ));
+            self.queued =
+                Some(self.registry.enqueue(self.key(), (owner.clone(), self.wanted.admission), thread, blocked));
         }
     }
 
@@ -181,22 +181,20 @@ impl<T: Holding> Waiter<T> {
     /// `retry_after`: after which time to send the next request even without a message, as the server replied.
     pub(crate) fn take_place(&mut self, client: &str, ticket: i64, ahead: u64, retry_after: Option<Duration>) {
         let Some(queued) = &self.queued else { return };
-        let start = || Listener::start(&self.quorum, &self.subject.names, Some(client));
-        let all = self.registry.placed_waiters(self.key(), self.subject.primitive, start);
+        let start = || Listener::start(&self.quorum, &self.wanted.names, Some(client));
+        let all = self.registry.placed_waiters(self.key(), self.wanted.admission, start);
         if let Some(known) = self.placed.take_if(|known| known.ticket() != ticket) {
             known.note_lost_place();
         }
-        let announces = self.quorum.protocol.announces(self.subject.primitive);
-        let retry_after = backoff::before_queue_request(announces, ahead, retry_after);
+        let retry_after = backoff::before_queue_request(self.wanted.announces, ahead, retry_after);
         self.placed
             .get_or_insert_with(|| PlacedWaiter::new(all, ticket, queued.clone()))
             .note_waiting(self.total_before_try, retry_after);
     }
 
-    /// Notes that it was granted the lock: wakes other readers, and records the lost races.
+    /// Notes that it was granted the lock: wakes the others that are admitted with it, and records the lost races.
     pub(crate) fn note_grant(&mut self) {
-        if let Some(placed) = self.placed.as_mut().filter(|_| self.subject.primitive.reads()) {
-            // The other readers may be granted it, too.
+        if let Some(placed) = self.placed.as_mut().filter(|_| self.wanted.admission.admits_all()) {
             placed.wake_others();
         }
         if self.races > 0 {
@@ -222,14 +220,12 @@ impl<T: Holding> Waiter<T> {
             },
             Pause::Busy(free_in) => {
                 self.splits = 0;
-                if let Some(queued) =
-                    self.queued.as_ref().filter(|_| self.subject.primitive.family() == Family::Semaphore)
-                {
+                if let Some(queued) = self.queued.as_ref().filter(|_| self.wanted.admission.is_counted()) {
                     queued.denied.store(true, SeqCst);
                 }
-                let start = || Listener::start(&self.quorum, &self.subject.names, None);
+                let start = || Listener::start(&self.quorum, &self.wanted.names, None);
                 let listener = self.registry.listener(self.key(), start);
-                let until_poll = backoff::before_poll(self.quorum.protocol.announces(self.subject.primitive), free_in);
+                let until_poll = backoff::before_poll(self.wanted.announces, free_in);
                 let (news, mut polls) = (self.news(&listener), false);
                 self.until(pin!(async { polls = timeout(until_poll, news).await.is_err() })).await?;
                 // After a poll it sends its requests to all nodes at once: the first node may have missed a release.
