@@ -105,13 +105,10 @@ impl Acquisition {
             return Err(self.waiter.unanswered(vec![quorum.cause(0, "has not answered")]));
         };
         match answer {
-            Ok(QueueReply::Granted { token, slots }) => {
-                let entry = place.entry().clone();
-                match place.into_grant(token, slots, since) {
-                    Ok(grant) => self.granted(grant, entry.field, entry.ttl),
-                    Err(error) => self.waiter.note_outage(vec![quorum.cause(0, error)], false).map(Tried::Wait),
-                }
-            }
+            Ok(QueueReply::Granted { token, slots }) => match place.into_grant(token, slots, since) {
+                Ok(grant) => self.granted(grant),
+                Err(error) => self.waiter.note_outage(vec![quorum.cause(0, error)], false).map(Tried::Wait),
+            },
             Ok(QueueReply::Waits { ticket, ahead, retry_after }) => {
                 self.waiter.note_answer();
                 self.waiter.take_place(session.fields.client(), ticket, ahead, retry_after);
@@ -162,7 +159,7 @@ impl Acquisition {
             self.undo_ballot_of_value(&mut ballot);
         }
         match verdict {
-            Verdict::Held(grant) => self.granted(grant, ballot.field().to_owned(), ballot.ttl()),
+            Verdict::Held(grant) => self.granted(grant),
             Verdict::Conflict => Err(LockError::Conflict { key: self.claimant.subject.names.lock.clone() }),
             Verdict::Provisioned { causes } => {
                 self.provisioned += 1;
@@ -192,16 +189,14 @@ impl Acquisition {
     }
 
     /// Makes a tenure and its first lease of a quorum's grant.
-    fn granted(&mut self, mut grant: Grant, field: String, ttl: Duration) -> Result<Tried<Lease>, LockError> {
+    fn granted(&mut self, Grant { right, spread }: Grant) -> Result<Tried<Lease>, LockError> {
         self.waiter.note_answer();
         self.waiter.note_grant();
-        let claim = self.claimant.claim_for(ttl);
+        let claim = self.claimant.claim_for(right.ttl);
         let terms = Terms {
             subject: self.claimant.subject.clone(),
             owner: self.claimant.key.clone(),
-            field,
-            slots: std::mem::take(&mut grant.slots),
-            ttl,
+            right,
             fixed: self.claimant.options.ttl.is_fixed(),
             adaptive: self.claimant.options.ttl == Ttl::Adaptive,
             max_hold: self.claimant.options.max_hold,
@@ -211,7 +206,7 @@ impl Acquisition {
         };
         let (quorum, events) = (self.session().quorum.clone(), self.session().events.clone());
         let handle = Arc::downgrade(&self.claimant.handle);
-        let tenure = Tenure::new(terms, grant, claim.clone(), handle, quorum, events);
+        let tenure = Tenure::new(terms, spread, claim.clone(), handle, quorum, events);
         if self.collector_is_blocked() {
             // The thread is blocked in another acquire of this lock, which is before this waiter in the queue.
             tenure.release_uncollected();

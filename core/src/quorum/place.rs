@@ -4,7 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{CLEANUP_LIMIT, FanOut, Grant, Presence, Quorum, insist};
+use super::{CLEANUP_LIMIT, Grant, Presence, Quorum, Right, Spread, insist};
 use crate::{
     clock::{self, Deadline, Stamp},
     owner::OwnerKey,
@@ -145,9 +145,10 @@ impl Place {
             return Err(NodeError::new(NodeErrorKind::NotRun, detail));
         }
         self.granted = true;
-        let presences = vec![Presence::Held(deadline)];
-        let (late, sent) = (FanOut::default(), vec![SentOn::default()]);
-        Ok(Grant { token: token as u64, slots, since, presences, late, sent })
+        let QueueEntry { field, ttl, .. } = self.entry().clone();
+        let right = Right { field, token: token as u64, slots, since, ttl };
+        let (presences, sent) = (vec![Presence::Held(deadline)], vec![SentOn::default()]);
+        Ok(Grant { right, spread: Spread { presences, sent, ..Spread::default() } })
     }
 
     /// Returns a function that gives up the place and any grant in the background. The supervisor calls it while the

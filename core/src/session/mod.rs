@@ -211,7 +211,8 @@ impl Session {
         self.watchdog.remove(tenure);
         tenure.drop_session();
         if tenure.terms.adaptive {
-            let (session, names, sample) = (self.clone(), tenure.terms.subject.names.clone(), tenure.since.elapsed());
+            let (session, names, sample) =
+                (self.clone(), tenure.terms.subject.names.clone(), tenure.terms.right.since.elapsed());
             self.quorum.spawn_pending(async move {
                 // One sample more or less does not matter.
                 session.learn(&names, Some(sample)).await;
