@@ -61,3 +61,7 @@ pub(crate) async fn until_done<T: Try>(mut tried: Box<T>, mut pause: Pause) -> R
         }
     }
 }
+
+#[cfg(all(test, not(feature = "shuttle")))]
+#[path = "../testing/until.rs"]
+mod tests;
