@@ -59,7 +59,7 @@ impl Acquisition {
             let client = self.session().fields.client();
             ballot = ballot.of_read_write(client, keeps_readers_out_for);
             if keeps_readers_out && self.intent.is_none() {
-                self.intent = Some(Intent::new(quorum, &subject.names, client, ttl));
+                self.intent = Some(Intent::new(quorum, subject, client, ttl));
             }
         }
         let supervised = matches!(polled, Polled::Here(_)).then(|| self.supervise(ballot.ttl(), ballot.undo_later()));
@@ -105,7 +105,7 @@ impl Acquisition {
             return Err(self.waiter.unanswered(vec![quorum.cause(0, "has not answered")]));
         };
         match answer {
-            Ok(QueueReply::Granted { token, slots }) => match place.into_grant(token, slots, since) {
+            Ok(QueueReply::Granted(granted)) => match place.into_grant(granted, since) {
                 Ok(grant) => self.granted(grant),
                 Err(error) => self.waiter.note_outage(vec![quorum.cause(0, error)], false).map(Tried::Wait),
             },

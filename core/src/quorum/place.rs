@@ -11,9 +11,7 @@ use crate::{
     process::driver::Driver,
     protocol::{
         calls::QueueEntry,
-        names::Names,
-        primitive::Primitive,
-        reply::{self, QueueReply, Slot},
+        reply::{self, Granted, QueueReply},
         script::{Reply, ScriptCall},
         subject::Subject,
     },
@@ -48,11 +46,7 @@ struct PlaceRequest {
 
 impl PlaceRequest {
     fn read(&self, reply: &Reply) -> Result<QueueReply, NodeError> {
-        let parsed = match self.subject.primitive {
-            Primitive::Permits { count, of } => reply::taken(reply, count, of),
-            Primitive::Lock | Primitive::Fair | Primitive::Read | Primitive::Write => reply::entered(reply),
-        };
-        parsed.ok_or_else(NodeError::no_answer)
+        reply::entered_for(self.subject.primitive, reply).ok_or_else(NodeError::no_answer)
     }
 
     fn connections(&self) -> Vec<ConnectionId> {
@@ -107,9 +101,9 @@ impl Place {
         if ended {
             request.unanswered.lock().pop();
         }
-        self.on_server |= matches!(answer, Ok(QueueReply::Granted { .. } | QueueReply::Waits { .. }));
+        self.on_server |= matches!(answer, Ok(QueueReply::Granted(_) | QueueReply::Waits { .. }));
         match answer {
-            Ok(granted @ QueueReply::Granted { .. }) => self.follow_unanswered(call, (since, granted), limit).await,
+            Ok(granted @ QueueReply::Granted(_)) => self.follow_unanswered(call, (since, granted), limit).await,
             other => (since, other),
         }
     }
@@ -127,7 +121,7 @@ impl Place {
             let since = clock::now();
             let answer = self.request.quorum.nodes[0].eval_after(connection, call.clone(), limit).await;
             match answer.and_then(|reply| self.request.read(&reply)) {
-                Ok(again @ QueueReply::Granted { .. }) => granted = (since, again),
+                Ok(again @ QueueReply::Granted(_)) => granted = (since, again),
                 other => return (since, other),
             }
         }
@@ -136,7 +130,7 @@ impl Place {
     }
 
     /// Turns the server's reply into a grant. Fails if less than a twentieth of the ttl is left.
-    pub(crate) fn into_grant(mut self, token: i64, slots: Vec<Slot>, since: Stamp) -> Result<Grant, NodeError> {
+    pub(crate) fn into_grant(mut self, granted: Granted, since: Stamp) -> Result<Grant, NodeError> {
         let since = if mutant!(PlaceDeadlineFromReply) { clock::now() } else { since };
         let deadline = Deadline::new(since, self.request.quorum.settings.validity(self.request.entry.ttl));
         if deadline.left() < self.request.entry.ttl / 20 {
@@ -146,7 +140,7 @@ impl Place {
         }
         self.granted = true;
         let QueueEntry { field, ttl, .. } = self.entry().clone();
-        let right = Right { field, token: token as u64, slots, since, ttl };
+        let right = Right { field, token: granted.token as u64, slots: granted.slots, since, ttl };
         let (presences, sent) = (vec![Presence::Held(deadline)], vec![SentOn::default()]);
         Ok(Grant { right, spread: Spread { presences, sent, ..Spread::default() } })
     }
@@ -171,15 +165,15 @@ impl Drop for Place {
 /// [`PLACE_TTL`]. Dropping this withdraws the intent.
 pub(crate) struct Intent {
     quorum: Arc<Quorum>,
-    names: Arc<Names>,
+    subject: Subject,
     entry: QueueEntry,
     granted: bool,
 }
 
 impl Intent {
-    pub(crate) fn new(quorum: &Arc<Quorum>, names: &Arc<Names>, client: &str, ttl: Duration) -> Self {
+    pub(crate) fn new(quorum: &Arc<Quorum>, subject: &Subject, client: &str, ttl: Duration) -> Self {
         let entry = QueueEntry { field: String::new(), ttl, client: client.to_owned() };
-        Self { quorum: quorum.clone(), names: names.clone(), entry, granted: false }
+        Self { quorum: quorum.clone(), subject: subject.clone(), entry, granted: false }
     }
 
     /// Drops it and withdraws nothing: the nodes that granted the lock to the writer have removed its intent.
@@ -193,7 +187,7 @@ impl Drop for Intent {
         if self.granted {
             return;
         }
-        let call = self.quorum.protocol.leave(Primitive::Write, &self.names, &self.entry);
+        let call = self.quorum.protocol.leave(self.subject.primitive, &self.subject.names, &self.entry);
         for node in &self.quorum.nodes {
             let call = call.clone();
             // An intent that is not withdrawn expires soon after.
