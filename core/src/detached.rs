@@ -23,7 +23,7 @@ use crate::{
         reply::{self, Attached, Slot, TOKENS},
         subject::Subject,
     },
-    quorum::{Count, Grant, Presence, clean_up, insist},
+    quorum::{Count, Presence, Right, Spread, clean_up, insist},
     release::begin_release,
     server::{BoxFuture, ConnectionId, NodeErrorKind, SentOn},
     session::{Session, run_to_completion},
@@ -164,7 +164,7 @@ impl Lease {
         let Some((tenure, session)) = self.tenure_and_session() else {
             return Err(LockError::forked(self.name()));
         };
-        let millis = tenure.terms.ttl.as_millis() as u64;
+        let millis = tenure.terms.right.ttl.as_millis() as u64;
         let kind = match tenure.terms {
             ref terms if terms.adaptive => Kind::Adaptive(millis),
             ref terms if terms.fixed => Kind::Fixed(millis),
@@ -174,14 +174,14 @@ impl Lease {
             name: self.name().to_owned(),
             prefix: session.settings.config.prefix.clone(),
             wire: session.settings.config.wire,
-            field: tenure.terms.field.clone(),
+            field: tenure.terms.right.field.clone(),
             token: self.token(),
             kind,
             primitive: tenure.primitive(),
-            slots: tenure.terms.slots.clone(),
+            slots: tenure.terms.right.slots.clone(),
             min_hold: millis_left(tenure.min_hold_left()),
         };
-        if !detached.is_field() || tenure.terms.ttl == NEVER {
+        if !detached.is_field() || tenure.terms.right.ttl == NEVER {
             return Err(LockError::invalid(
                 "lease",
                 "has a value of its taker's own, or no ttl; only its taker knows it",
@@ -239,9 +239,7 @@ async fn attach(Attach { session, names, detached, owner }: Attach) -> Result<Le
     let terms = Terms {
         subject,
         owner: key,
-        field: take_over.new.clone(),
-        slots: detached.slots,
-        ttl,
+        right: Right { field: take_over.new.clone(), token: detached.token, slots: detached.slots, since, ttl },
         fixed: !renewed,
         adaptive: matches!(detached.kind, Kind::Adaptive(_)),
         max_hold: None,
@@ -249,9 +247,8 @@ async fn attach(Attach { session, names, detached, owner }: Attach) -> Result<Le
         thread: None,
         identity: owner.watch(),
     };
-    let grant =
-        Grant { token: detached.token, slots: Vec::new(), since, presences, late: <_>::default(), sent: Vec::new() };
-    let tenure = Tenure::new(terms, grant, claim.clone(), Weak::new(), quorum, session.events.clone());
+    let spread = Spread { presences, ..Spread::default() };
+    let tenure = Tenure::new(terms, spread, claim.clone(), Weak::new(), quorum, session.events.clone());
     tenure.mark_counters_due();
     let lease = Lease::new(&session, tenure.clone(), claim.clone());
     session.register(&tenure);

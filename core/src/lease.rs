@@ -144,7 +144,7 @@ impl Lease {
 
     /// The explicit owner, or `uuid:tenure`.
     pub fn owner(&self) -> &str {
-        shown(&self.terms.field)
+        shown(&self.terms.right.field)
     }
 
     /// The fencing token: larger than that of every earlier holder. It counts microseconds, but only its order matters.
@@ -157,7 +157,7 @@ impl Lease {
 
     /// The slots of a permit, in order. Empty for a lease of a lock.
     pub fn slots(&self) -> &[Slot] {
-        &self.terms.slots
+        &self.terms.right.slots
     }
 
     /// The fate of this lease: released once it was released itself, else that of the tenure.

@@ -15,16 +15,16 @@ use tokio::{sync::mpsc, time::timeout};
 
 use super::claimant::{Claimant, Nested};
 use crate::{
-    error::{LockError, NodeCause},
+    error::LockError,
     holders,
     lease::{Lease, extend},
     process::driver::{Caller, Driver, Polled},
-    quorum::PendingWork,
+    quorum::{Intent, PendingWork, Place},
     session::Session,
     tenure::Tenure,
     wait::{
-        place::{Intent, Place},
-        waiter::{Pause, Waiter},
+        until::{Pause, Tried, Try},
+        waiter::{Waiter, Wanted},
     },
 };
 
@@ -34,8 +34,6 @@ pub(crate) struct Acquisition {
     pub(super) waiter: Waiter<Tenure>,
     /// How often nodes of a new deployment got their markers in this acquire.
     pub(super) provisioned: u32,
-    /// Whether a quorum answered the last attempt.
-    pub(super) answered: bool,
     /// Makes an exiting process wait a moment for this acquire. `None` once the lock is granted.
     pending: Option<PendingWork>,
     /// The first decision, if it was made before the call was polled.
@@ -55,12 +53,6 @@ pub(crate) enum Begun {
     Lease(Lease),
     /// It must be polled.
     Poll(Box<Acquisition>),
-}
-
-/// The result of one attempt.
-pub(crate) enum Tried {
-    Lease(Lease),
-    Wait(Pause),
 }
 
 /// What this client decided by itself.
@@ -88,12 +80,16 @@ impl Acquisition {
     pub(crate) fn new(claimant: Claimant) -> Self {
         let Claimant { session, subject, request, .. } = &claimant;
         let (registry, quorum) = (session.registry.clone(), session.quorum.clone());
+        let wanted = Wanted {
+            names: subject.names.clone(),
+            admission: subject.primitive.admission(),
+            announces: quorum.protocol.announces(subject.primitive),
+        };
         Self {
             pending: Some(session.quorum.pending_work()),
-            waiter: Waiter::new(registry, quorum, subject.clone(), request.wait),
+            waiter: Waiter::new(registry, quorum, wanted, request.wait),
             claimant,
             provisioned: 0,
-            answered: false,
             decided: None,
             clean_up: None,
             place: None,
@@ -124,16 +120,8 @@ impl Acquisition {
         None
     }
 
-    /// Waits until another attempt may have a different result. Fails when the wait is over.
-    pub(super) async fn pause(&mut self, pause: Pause) -> Result<(), LockError> {
-        match self.waiter.pause(pause).await {
-            Ok(()) => Ok(()),
-            Err(_) => Err(self.timed_out()),
-        }
-    }
-
     /// Decides locally and, where that is not enough, makes one attempt on the nodes.
-    pub(super) async fn try_once(&mut self, driver: Driver, polled: Polled) -> Result<Tried, LockError> {
+    pub(super) async fn try_polled(&mut self, driver: Driver, polled: Polled) -> Result<Tried<Lease>, LockError> {
         let next = match self.decided.take() {
             Some(decided) => decided,
             None => self.decide_locally(),
@@ -148,9 +136,9 @@ impl Acquisition {
                     Box::pin(extend(self.session(), &tenure, driver, ttl, self.claimant.subject.names.name())).await?;
                 }
                 self.end_waiting();
-                Ok(Tried::Lease(lease))
+                Ok(Tried::Done(lease))
             }
-            Next::Wait(_) if self.waiter.is_try() => Err(self.timed_out()),
+            Next::Wait(_) if self.waiter.is_try() => Err(self.waiter.timed_out()),
             Next::Wait(pause) => Ok(Tried::Wait(pause)),
             Next::Try => {
                 let ttl = match self.session().known_ttl(&self.claimant.subject.names, self.claimant.options.ttl) {
@@ -176,8 +164,7 @@ impl Acquisition {
         if timeout(limit, clean_up.recv()).await.is_ok() {
             return Ok(());
         }
-        let outage = self.session().registry.outage(self.key());
-        Err(self.session().quorum.unavailable(outage.map(|outage| outage.causes).unwrap_or_default()))
+        Err(self.session().quorum.unavailable(self.waiter.known_causes()))
     }
 
     /// Ends the waiting: the next waiter may try, even before the caller collects the grant, and the process may exit.
@@ -190,59 +177,34 @@ impl Acquisition {
         self.pending = None;
     }
 
-    /// Fewer nodes than a quorum answered: fails if waiting cannot help, or if patience is over.
-    pub(super) fn outage(&mut self, causes: Vec<NodeCause>, permanent: bool) -> Result<Tried, LockError> {
-        self.answered = false;
-        let error = self.session().quorum.unavailable(causes.clone());
-        if permanent || self.waiter.is_try() {
-            return Err(error);
-        }
-        let patience = self.session().settings.config.patience;
-        let patience = self.claimant.request.wait.map_or(patience, |wait| wait.min(patience));
-        let out_since = self.session().registry.note_outage(self.key(), causes);
-        if out_since.elapsed() >= patience && self.waiter.waited() >= patience {
-            return Err(error);
-        }
-        Ok(Tried::Wait(Pause::Outage))
+    pub(super) fn session(&self) -> &Arc<Session> {
+        &self.claimant.session
     }
 
-    /// The error of an acquire whose wait is over.
-    pub(super) fn timed_out(&self) -> LockError {
-        // An outage is never reported as contention.
-        let (registry, quorum) = (&self.session().registry, &self.session().quorum);
-        match registry.outage(self.key()) {
-            Some(outage) if !self.answered => quorum.unavailable(outage.causes),
-            // No quorum has answered yet: the waiters before this one still wait for the first reply.
-            None if !self.waiter.is_try()
-                && !self.answered
-                && !self.waiter.may_go()
-                && registry.is_unknown(self.key()) =>
-            {
-                quorum.unavailable(quorum.unanswered_causes())
-            }
-            _ => self.held_by_another(),
+    /// The lock's key in the registry.
+    pub(super) fn key(&self) -> &str {
+        self.claimant.subject.names.local()
+    }
+}
+
+impl Try for Acquisition {
+    type Outcome = Lease;
+    type Error = LockError;
+
+    async fn pause(&mut self, pause: Pause) -> Result<(), LockError> {
+        match self.waiter.pause(pause).await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(self.waiter.timed_out()),
         }
     }
 
-    /// The error of an attempt that nodes have not answered when the wait is over.
-    pub(super) fn unanswered(&self, nodes: Vec<NodeCause>) -> LockError {
-        if self.answered {
-            return self.held_by_another();
-        }
-        // If an earlier attempt failed on a node, that error says more than "has not answered".
-        let known = self.session().registry.outage(self.key()).map(|outage| outage.causes).unwrap_or_default();
-        let last = |node: NodeCause| known.iter().find(|cause| cause.node == node.node).cloned().unwrap_or(node);
-        self.session().quorum.unavailable(nodes.into_iter().map(last).collect())
-    }
-
-    /// The error of an acquire whose wait is over, while somebody holds the lock.
-    fn held_by_another(&self) -> LockError {
-        LockError::Timeout { name: self.claimant.name(), waited: self.waiter.waited(), holder: None }
+    async fn try_once(&mut self) -> Result<Tried<Lease>, LockError> {
+        self.try_polled(Driver::Background, Polled::InBackground).await
     }
 
     /// Ends the acquire with this error. After a wait for a lock that somebody holds, the error says who that is, if the
     /// nodes tell it in time.
-    pub(super) async fn fail(self: Box<Self>, mut error: LockError) -> LockError {
+    async fn fail(self: Box<Self>, mut error: LockError) -> LockError {
         let is_try = self.waiter.is_try();
         let Claimant { session, subject, .. } = &self.claimant;
         let (session, names) = (session.clone(), subject.names.clone());
@@ -254,14 +216,5 @@ impl Acquisition {
             *holder = holders::seen_soon(session, names).await.map(Box::new);
         }
         error
-    }
-
-    pub(super) fn session(&self) -> &Arc<Session> {
-        &self.claimant.session
-    }
-
-    /// The lock's key in the registry.
-    pub(super) fn key(&self) -> &str {
-        self.claimant.subject.names.local()
     }
 }

@@ -5,10 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::timeout;
 
-use super::{
-    acquisition::{Acquisition, Tried},
-    claimant::Claimant,
-};
+use super::{acquisition::Acquisition, claimant::Claimant};
 use crate::{
     config::Ttl,
     error::LockError,
@@ -18,18 +15,11 @@ use crate::{
         driver::{Driver, Polled},
         runtime,
     },
-    protocol::{
-        calls::QueueEntry,
-        primitive::{Family, Primitive},
-        reply::QueueReply,
-    },
-    quorum::{Ballot, Grant, Verdict},
+    protocol::{calls::QueueEntry, primitive::Primitive, reply::QueueReply},
+    quorum::{Ballot, Grant, Intent, PLACE_TTL, Place, Verdict},
     server::NodeErrorKind,
     tenure::{Supervised, Tenure, Terms},
-    wait::{
-        place::{Intent, PLACE_TTL, Place},
-        waiter::Pause,
-    },
+    wait::until::{Pause, Tried},
 };
 
 /// How often an acquire tries again at once because nodes of a new deployment just got their markers. The limit ends an
@@ -38,7 +28,12 @@ const MOST_PROVISIONED: u32 = 3;
 
 impl Acquisition {
     /// Tries to get the lock for `ttl`.
-    pub(super) async fn attempt(&mut self, ttl: Duration, driver: Driver, polled: Polled) -> Result<Tried, LockError> {
+    pub(super) async fn attempt(
+        &mut self,
+        ttl: Duration,
+        driver: Driver,
+        polled: Polled,
+    ) -> Result<Tried<Lease>, LockError> {
         if self.claimant.has_queue() {
             self.enter_queue(ttl, driver, polled).await
         } else {
@@ -47,7 +42,7 @@ impl Acquisition {
     }
 
     /// Runs one ballot.
-    async fn run_ballot(&mut self, ttl: Duration, driver: Driver, polled: Polled) -> Result<Tried, LockError> {
+    async fn run_ballot(&mut self, ttl: Duration, driver: Driver, polled: Polled) -> Result<Tried<Lease>, LockError> {
         self.waiter.begin_try();
         let (quorum, subject) = (&self.session().quorum, &self.claimant.subject);
         let mut ballot = match &self.claimant.options.value {
@@ -64,7 +59,7 @@ impl Acquisition {
             let client = self.session().fields.client();
             ballot = ballot.of_read_write(client, keeps_readers_out_for);
             if keeps_readers_out && self.intent.is_none() {
-                self.intent = Some(Intent::new(quorum, &subject.names, client, ttl));
+                self.intent = Some(Intent::new(quorum, subject, client, ttl));
             }
         }
         let supervised = matches!(polled, Polled::Here(_)).then(|| self.supervise(ballot.ttl(), ballot.undo_later()));
@@ -81,12 +76,12 @@ impl Acquisition {
         }
         match verdict {
             Ok(verdict) => self.conclude(verdict, ballot),
-            Err(_) => Err(self.unanswered(ballot.unanswered())),
+            Err(_) => Err(self.waiter.unanswered(ballot.unanswered())),
         }
     }
 
     /// Requests the lock or, if other waiters are first, a place in its queue on the server.
-    async fn enter_queue(&mut self, ttl: Duration, driver: Driver, polled: Polled) -> Result<Tried, LockError> {
+    async fn enter_queue(&mut self, ttl: Duration, driver: Driver, polled: Polled) -> Result<Tried<Lease>, LockError> {
         self.waiter.begin_try();
         let session = self.claimant.session.clone();
         let mut place = self.place.take().unwrap_or_else(|| {
@@ -107,28 +102,23 @@ impl Acquisition {
         }
         let quorum = &session.quorum;
         let Ok((since, answer)) = answer else {
-            return Err(self.unanswered(vec![quorum.cause(0, "has not answered")]));
+            return Err(self.waiter.unanswered(vec![quorum.cause(0, "has not answered")]));
         };
         match answer {
-            Ok(QueueReply::Granted { token, slots }) => {
-                let entry = place.entry().clone();
-                match place.into_grant(token, slots, since) {
-                    Ok(grant) => self.granted(grant, entry.field, entry.ttl),
-                    Err(error) => self.outage(vec![quorum.cause(0, error)], false),
-                }
-            }
+            Ok(QueueReply::Granted(granted)) => match place.into_grant(granted, since) {
+                Ok(grant) => self.granted(grant),
+                Err(error) => self.waiter.note_outage(vec![quorum.cause(0, error)], false).map(Tried::Wait),
+            },
             Ok(QueueReply::Waits { ticket, ahead, retry_after }) => {
-                session.registry.end_outage(self.key());
-                self.answered = true;
+                self.waiter.note_answer();
                 self.waiter.take_place(session.fields.client(), ticket, ahead, retry_after);
                 self.place = Some(place);
                 Ok(Tried::Wait(Pause::Placed))
             }
             // A try, which takes no place.
             Ok(QueueReply::Busy(_)) => {
-                session.registry.end_outage(self.key());
-                self.answered = true;
-                Err(self.timed_out())
+                self.waiter.note_answer();
+                Err(self.waiter.timed_out())
             }
             Ok(QueueReply::Conflict) => Err(LockError::Conflict { key: self.claimant.subject.names.lock.clone() }),
             Err(error) if error.kind == NodeErrorKind::WrongType => {
@@ -137,7 +127,7 @@ impl Acquisition {
             Err(error) => {
                 let permanent = error.is_permanent();
                 self.place = Some(place);
-                self.outage(vec![quorum.cause(0, error)], permanent)
+                self.waiter.note_outage(vec![quorum.cause(0, error)], permanent).map(Tried::Wait)
             }
         }
     }
@@ -164,26 +154,25 @@ impl Acquisition {
     }
 
     /// Turns the verdict of a ballot into the result of the attempt.
-    fn conclude(&mut self, verdict: Verdict, mut ballot: Ballot) -> Result<Tried, LockError> {
+    fn conclude(&mut self, verdict: Verdict, mut ballot: Ballot) -> Result<Tried<Lease>, LockError> {
         if !matches!(verdict, Verdict::Held(_)) {
             self.undo_ballot_of_value(&mut ballot);
         }
         match verdict {
-            Verdict::Held(grant) => self.granted(grant, ballot.field().to_owned(), ballot.ttl()),
+            Verdict::Held(grant) => self.granted(grant),
             Verdict::Conflict => Err(LockError::Conflict { key: self.claimant.subject.names.lock.clone() }),
             Verdict::Provisioned { causes } => {
                 self.provisioned += 1;
                 if self.provisioned > MOST_PROVISIONED {
                     // The markers were gone again each time.
-                    return self.outage(causes, false);
+                    return self.waiter.note_outage(causes, false).map(Tried::Wait);
                 }
                 Ok(Tried::Wait(Pause::No))
             }
             Verdict::Busy { free_in, split } => {
-                self.session().registry.end_outage(self.key());
-                self.answered = true;
+                self.waiter.note_answer();
                 if self.waiter.is_try() {
-                    return Err(self.timed_out());
+                    return Err(self.waiter.timed_out());
                 }
                 if split {
                     // This acquire tries again, and nobody else needs to. If it wants several slots, it may be denied
@@ -195,22 +184,19 @@ impl Acquisition {
             }
             // One node's reply does not end an outage.
             Verdict::FirstNodeDenied { free_in } => Ok(Tried::Wait(Pause::Busy(Some(free_in)))),
-            Verdict::Unavailable { causes, permanent } => self.outage(causes, permanent),
+            Verdict::Unavailable { causes, permanent } => self.waiter.note_outage(causes, permanent).map(Tried::Wait),
         }
     }
 
     /// Makes a tenure and its first lease of a quorum's grant.
-    fn granted(&mut self, mut grant: Grant, field: String, ttl: Duration) -> Result<Tried, LockError> {
-        self.session().registry.end_outage(self.key());
+    fn granted(&mut self, Grant { right, spread }: Grant) -> Result<Tried<Lease>, LockError> {
+        self.waiter.note_answer();
         self.waiter.note_grant();
-        self.answered = true;
-        let claim = self.claimant.claim_for(ttl);
+        let claim = self.claimant.claim_for(right.ttl);
         let terms = Terms {
             subject: self.claimant.subject.clone(),
             owner: self.claimant.key.clone(),
-            field,
-            slots: std::mem::take(&mut grant.slots),
-            ttl,
+            right,
             fixed: self.claimant.options.ttl.is_fixed(),
             adaptive: self.claimant.options.ttl == Ttl::Adaptive,
             max_hold: self.claimant.options.max_hold,
@@ -220,20 +206,13 @@ impl Acquisition {
         };
         let (quorum, events) = (self.session().quorum.clone(), self.session().events.clone());
         let handle = Arc::downgrade(&self.claimant.handle);
-        let tenure = Tenure::new(terms, grant, claim.clone(), handle, quorum, events);
+        let tenure = Tenure::new(terms, spread, claim.clone(), handle, quorum, events);
         if self.collector_is_blocked() {
             // The thread is blocked in another acquire of this lock, which is before this waiter in the queue.
             tenure.release_uncollected();
             return Ok(Tried::Wait(Pause::NotFirst));
         }
-        let session = &self.claimant.session;
-        let registered = if self.claimant.subject.primitive.family() == Family::Semaphore {
-            session.register(&tenure);
-            true
-        } else {
-            session.register_first(&tenure)
-        };
-        if !registered {
+        if !self.session().admit(&tenure) {
             // Another call of the same owner was granted the lock at the same time: this one nests in that tenure.
             tenure.release_uncollected();
             return Ok(Tried::Wait(Pause::No));
@@ -246,6 +225,6 @@ impl Acquisition {
         let waited = self.waiter.waited();
         (self.session().events)(&Event::Acquired { name: self.claimant.name(), token: tenure.token(), waited });
         self.end_waiting();
-        Ok(Tried::Lease(lease))
+        Ok(Tried::Done(lease))
     }
 }

@@ -70,7 +70,7 @@ impl Claimant {
         let ttl = match self.options.ttl {
             Ttl::Fixed(ttl) => ttl,
             Ttl::Never => NEVER,
-            Ttl::Watchdog | Ttl::Adaptive if !tenure.terms.fixed => tenure.terms.ttl,
+            Ttl::Watchdog | Ttl::Adaptive if !tenure.terms.fixed => tenure.terms.right.ttl,
             Ttl::Watchdog | Ttl::Adaptive => self.session.settings.config.watchdog,
         };
         let claim = self.claim_for(ttl);

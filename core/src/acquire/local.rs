@@ -6,9 +6,8 @@ use std::sync::Arc;
 use super::acquisition::{Acquisition, Next};
 use crate::{
     error::LockError,
-    protocol::primitive::Family,
     tenure::{Fate, Tenure},
-    wait::{registry::Local, waiter::Pause},
+    wait::{registry::Local, until::Pause},
 };
 
 impl Acquisition {
@@ -17,11 +16,11 @@ impl Acquisition {
         if self.session().is_closed() {
             return Err(LockError::Closed);
         }
-        let primitive = self.claimant.subject.primitive;
+        let admission = self.claimant.subject.primitive.admission();
         let next = match self.session().registry.lookup(self.key(), &self.claimant.key) {
             // An owner may have several permits, and whoever knows a permit may release it: the nodes decide. Several
             // nodes keep no queue. There, waiters of this client that were denied come first.
-            _ if primitive.family() == Family::Semaphore => {
+            _ if admission.is_counted() => {
                 let is_behind = !self.claimant.has_queue() && self.session().registry.is_denied(self.key());
                 if is_behind && self.waiter.is_try() { Next::Wait(Pause::NotFirst) } else { Next::Try }
             }
@@ -29,7 +28,7 @@ impl Acquisition {
                 Some(next) => return Ok(next),
                 None => Next::Try,
             },
-            Local::Other(tenure) => match (tenure.primitive().is_shared(), primitive.is_shared()) {
+            Local::Other(tenure) => match (tenure.primitive().is_shared(), admission.is_shared()) {
                 (true, true) => Next::Try,
                 // Other clients may read, too, and the servers must know that a writer waits.
                 (true, false) => self.wait_for(&tenure).map(|_| Next::Try)?,

@@ -12,10 +12,7 @@ pub(crate) mod uncollected_grant;
 use tokio::{sync::oneshot, task::AbortHandle};
 
 pub(crate) use self::acquisition::{Acquisition, Begun};
-use self::{
-    acquisition::Tried,
-    uncollected_grant::{Restart, UncollectedGrant},
-};
+use self::uncollected_grant::{Restart, UncollectedGrant};
 use crate::{
     error::LockError,
     lease::Lease,
@@ -25,7 +22,7 @@ use crate::{
         runtime::{self, Interrupted},
     },
     server::BoxFuture,
-    wait::waiter::Pause,
+    wait::until::{Pause, Tried, until_done},
 };
 
 /// Polls an acquire to its grant.
@@ -33,8 +30,8 @@ pub(crate) async fn acquire(mut acquisition: Box<Acquisition>, polled: Polled) -
     let mut pause = Pause::No;
     if let Polled::Here(driver) = polled {
         // Boxed: only the small rest of this future stays while thousands wait.
-        match Box::pin(runtime::with_background_timers(driver, acquisition.try_once(driver, polled))).await? {
-            Tried::Lease(lease) => return Ok(UncollectedGrant::new(lease, acquisition)),
+        match Box::pin(runtime::with_background_timers(driver, acquisition.try_polled(driver, polled))).await? {
+            Tried::Done(lease) => return Ok(UncollectedGrant::new(lease, acquisition)),
             Tried::Wait(reason) => pause = reason,
         }
     }
@@ -50,15 +47,15 @@ pub(crate) fn acquire_interruptible<E>(
     let polled = acquisition.polled(Caller::Thread);
     if let Polled::Here(driver) = polled {
         let first = async move {
-            let tried = acquisition.try_once(driver, polled).await;
+            let tried = acquisition.try_polled(driver, polled).await;
             (acquisition, tried)
         };
         let tried;
         (acquisition, tried) = runtime::block(driver, first, check)?;
         match tried {
             Ok(Tried::Wait(reason)) => pause = reason,
-            Ok(Tried::Lease(lease)) if lease.collect() => return Ok(Ok(lease)),
-            Ok(Tried::Lease(_)) => acquisition.mark_pending_again(),
+            Ok(Tried::Done(lease)) if lease.collect() => return Ok(Ok(lease)),
+            Ok(Tried::Done(_)) => acquisition.mark_pending_again(),
             Err(error) => return Ok(Err(error)),
         }
     }
@@ -69,7 +66,7 @@ pub(crate) fn acquire_interruptible<E>(
 async fn resume_in_background(acquisition: Box<Acquisition>, pause: Pause) -> Result<UncollectedGrant, LockError> {
     let (deliver, result) = oneshot::channel();
     let call = runtime::background().spawn(async move {
-        let grant = retry_until_granted(acquisition, pause).await;
+        let grant = until_done(acquisition, pause).await.map(uncollected);
         if let Ok(grant) = &grant {
             grant.mark_uncollected();
         }
@@ -86,30 +83,16 @@ async fn resume_in_background(acquisition: Box<Acquisition>, pause: Pause) -> Re
 
 /// Polls an acquire to its grant in the task that polls this future, which must be one of the background's.
 pub(crate) async fn acquire_in_this_task(acquisition: Box<Acquisition>) -> Result<UncollectedGrant, LockError> {
-    let grant = retry_until_granted(acquisition, Pause::No).await;
+    let grant = until_done(acquisition, Pause::No).await.map(uncollected);
     if let Err(LockError::Closed) = grant {
         hang_if_exiting().await;
     }
     grant
 }
 
-/// Tries again after each pause, until the lock is granted or the wait is over.
-async fn retry_until_granted(
-    mut acquisition: Box<Acquisition>,
-    mut pause: Pause,
-) -> Result<UncollectedGrant, LockError> {
-    loop {
-        let tried = match acquisition.pause(pause).await {
-            // Boxed: of thousands that wait, few try at any time.
-            Ok(()) => Box::pin(acquisition.try_once(Driver::Background, Polled::InBackground)).await,
-            Err(error) => Err(error),
-        };
-        match tried {
-            Ok(Tried::Lease(lease)) => return Ok(UncollectedGrant::new(lease, acquisition)),
-            Ok(Tried::Wait(reason)) => pause = reason,
-            Err(error) => return Err(Box::pin(acquisition.fail(error)).await),
-        }
-    }
+/// The grant of an acquire that tried until it succeeded.
+fn uncollected((lease, acquisition): (Lease, Box<Acquisition>)) -> UncollectedGrant {
+    UncollectedGrant::new(lease, acquisition)
 }
 
 struct AbortOnDrop(AbortHandle);

@@ -1,6 +1,7 @@
 //! The protocol between a client and the servers: the names of keys, the scripts, their arguments and their replies.
 //! Pure: no clock, no task, no I/O.
 
+pub(crate) mod admission;
 pub(crate) mod calls;
 pub(crate) mod names;
 pub(crate) mod primitive;

@@ -1,6 +1,8 @@
 //! The primitives that an owner can hold, as data. The set is closed, since it must be the same in every language, on
 //! real servers and in memory. A property that this file does not decide is the same for all primitives.
 
+use super::admission::Admission;
+
 /// Something that owners hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -40,9 +42,18 @@ impl Primitive {
         }
     }
 
+    /// How the owners of one client meet on a name that they use as this.
+    pub(crate) fn admission(self) -> Admission {
+        match self {
+            Self::Lock | Self::Fair | Self::Write => Admission::Exclusive,
+            Self::Read => Admission::Shared,
+            Self::Permits { .. } => Admission::Counted,
+        }
+    }
+
     /// Whether several owners may hold it at once.
     pub(crate) fn is_shared(self) -> bool {
-        matches!(self, Self::Read | Self::Permits { .. })
+        self.admission().is_shared()
     }
 
     pub(crate) fn family(self) -> Family {

@@ -133,11 +133,7 @@ pub struct Slot {
 /// A node's reply to an acquire of a lock with a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum QueueReply {
-    Granted {
-        token: i64,
-        /// The slots of a permit; empty for a lock.
-        slots: Vec<Slot>,
-    },
+    Granted(Granted),
     /// Another owner holds the lock, for this time, or other waiters come first; `None`: without end. The acquire has
     /// no place.
     Busy(Option<Duration>),
@@ -154,12 +150,12 @@ pub(crate) enum QueueReply {
 }
 
 /// The reply to `enter`.
-pub(crate) fn entered(reply: &Reply) -> Option<QueueReply> {
+fn entered(reply: &Reply) -> Option<QueueReply> {
     let Reply::Text(text) = reply else { return None };
     let numbers: Vec<i64> = text.split(' ').map(number).collect::<Option<_>>()?;
     let time = |left: i64| if left == -1 { Some(None) } else { millis(left).map(Some) };
     match numbers[..] {
-        [1, token, _] if TOKENS.contains(&token) => Some(QueueReply::Granted { token, slots: Vec::new() }),
+        [1, token, _] if TOKENS.contains(&token) => Some(QueueReply::Granted(Granted::of_lock(token))),
         [0, left, _] => Some(QueueReply::Busy(time(left)?)),
         [0, retry_after, _, ticket, ahead] if TOKENS.contains(&ticket) => {
             Some(QueueReply::Waits { ticket, ahead: u64::try_from(ahead).ok()?, retry_after: time(retry_after)? })
@@ -170,14 +166,21 @@ pub(crate) fn entered(reply: &Reply) -> Option<QueueReply> {
 }
 
 /// The reply to `semaphore/acquire` for `count` slots of a semaphore that has `of`.
-pub(crate) fn taken(reply: &Reply, count: u32, of: u32) -> Option<QueueReply> {
+fn taken(reply: &Reply, count: u32, of: u32) -> Option<QueueReply> {
     let Reply::Text(text) = reply else { return None };
     let Some((slots, time)) = text.strip_prefix("1 ").and_then(|rest| rest.split_once(' ')) else {
         return entered(reply);
     };
     number(time)?;
-    let slots = slots_of(slots, count, of)?;
-    Some(QueueReply::Granted { token: slots[0].token.cast_signed(), slots })
+    Some(QueueReply::Granted(Granted::of_slots(slots_of(slots, count, of)?)?))
+}
+
+/// The reply to the request for this primitive that takes a place in its queue.
+pub(crate) fn entered_for(primitive: Primitive, reply: &Reply) -> Option<QueueReply> {
+    match primitive {
+        Primitive::Permits { count, of } => taken(reply, count, of),
+        Primitive::Lock | Primitive::Fair | Primitive::Read | Primitive::Write => entered(reply),
+    }
 }
 
 /// A number as a script writes it: without a plus sign or leading zeros.

@@ -20,7 +20,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::mpsc, time::Instant};
 
-use super::{Count, FanOut, MINORITY_GRACE, NodeRequest, Presence, Quorum};
+use super::{Count, FanOut, Grant, MINORITY_GRACE, NodeRequest, Presence, Quorum, Right, Spread};
 use crate::{
     clock::{self, Deadline, Stamp},
     error::NodeCause,
@@ -28,7 +28,7 @@ use crate::{
     process::driver::Driver,
     protocol::{
         calls::{Label, MarkerOrigin, Taker},
-        reply::{self, Granted, Slot, Vote},
+        reply::{self, Granted, Vote},
         script::ScriptCall,
         subject::Subject,
     },
@@ -62,21 +62,6 @@ pub(crate) enum Verdict {
         causes: Vec<NodeCause>,
         permanent: bool,
     },
-}
-
-/// A quorum's grant.
-pub(crate) struct Grant {
-    pub(crate) token: u64,
-    /// The slots of a permit; empty for a lock.
-    pub(crate) slots: Vec<Slot>,
-    /// Read before the requests were sent.
-    pub(crate) since: Stamp,
-    /// For each node, whether the tenure is there.
-    pub(crate) presences: Vec<Presence>,
-    /// The requests without a reply so far.
-    pub(crate) late: FanOut,
-    /// For each node, the connection that carried the request.
-    pub(crate) sent: Vec<SentOn>,
 }
 
 /// How long to wait for the first node before the others get the request all the same.
@@ -245,10 +230,6 @@ impl Ballot {
         self
     }
 
-    pub(crate) fn field(&self) -> &str {
-        &self.request.field
-    }
-
     pub(crate) fn ttl(&self) -> Duration {
         self.ttl
     }
@@ -406,8 +387,9 @@ impl Ballot {
                 None => Presence::unanswered(&self.request.sent[node]),
             })
             .collect();
-        let (token, slots) = (agreed.token as u64, agreed.slots);
-        Verdict::Held(Grant { token, slots, since, presences, late, sent: self.request.sent.clone() })
+        let (field, token, slots) = (self.request.field.clone(), agreed.token as u64, agreed.slots);
+        let right = Right { field, token, slots, since, ttl: self.ttl };
+        Verdict::Held(Grant { right, spread: Spread { presences, late, sent: self.request.sent.clone() } })
     }
 
     fn tally_reply(&mut self, tally: &mut Tally, node: usize, answer: Result<(Vote, i64), NodeError>) {

@@ -6,6 +6,8 @@ mod ballot;
 mod clean_up;
 mod fan_out;
 mod markers;
+mod place;
+mod right;
 
 use std::{
     sync::{
@@ -19,9 +21,11 @@ use tokio::{sync::watch, time::Instant};
 
 pub(crate) use self::{
     background::PendingWork,
-    ballot::{BELIEVED_ALONE, Ballot, Grant, Verdict},
+    ballot::{BELIEVED_ALONE, Ballot, Verdict},
     clean_up::{CLEANUP_LIMIT, clean_up, insist, retry},
     fan_out::{Answer, Count, FanOut, MINORITY_GRACE, NodeRequest},
+    place::{Intent, PLACE_TTL, Place},
+    right::{Grant, Right, Spread},
 };
 use crate::{
     clock::{self, Deadline},

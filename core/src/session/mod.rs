@@ -36,7 +36,7 @@ use crate::{
         exit::{self, EndsWithProcess},
         runtime,
     },
-    protocol::{names::Names, reply},
+    protocol::{admission::Admission, names::Names, reply},
     quorum::Quorum,
     server::{
         BoxFuture, Node,
@@ -179,17 +179,17 @@ impl Session {
         self.watchdog.add(tenure);
     }
 
-    /// Adds a new tenure to the registry and to the watchdog, unless the owner already holds the lock in this process.
-    /// True if the tenure was added.
-    pub(crate) fn register_first(self: &Arc<Self>, tenure: &Arc<Tenure>) -> bool {
+    /// Adds a new tenure to the registry and to the watchdog, unless its owner may have only one and already holds the
+    /// lock in this process. True if the tenure was added.
+    pub(crate) fn admit(self: &Arc<Self>, tenure: &Arc<Tenure>) -> bool {
         tenure.keep_session(self.clone());
-        let first = self.registry.insert_first(tenure);
-        if first {
+        let admitted = self.registry.admit(tenure);
+        if admitted {
             self.watchdog.add(tenure);
         } else {
             tenure.drop_session();
         }
-        first
+        admitted
     }
 
     /// Notes that an attach is being undone. `done` closes when that is over.
@@ -211,7 +211,8 @@ impl Session {
         self.watchdog.remove(tenure);
         tenure.drop_session();
         if tenure.terms.adaptive {
-            let (session, names, sample) = (self.clone(), tenure.terms.subject.names.clone(), tenure.since.elapsed());
+            let (session, names, sample) =
+                (self.clone(), tenure.terms.subject.names.clone(), tenure.terms.right.since.elapsed());
             self.quorum.spawn_pending(async move {
                 // One sample more or less does not matter.
                 session.learn(&names, Some(sample)).await;
@@ -252,6 +253,10 @@ impl Holding for Tenure {
 
     fn owner(&self) -> &OwnerKey {
         &self.terms.owner
+    }
+
+    fn admission(&self) -> Admission {
+        self.primitive().admission()
     }
 
     fn is_live(&self) -> bool {

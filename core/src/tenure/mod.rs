@@ -32,8 +32,8 @@ use crate::{
     event::{Event, EventSink},
     owner::OwnerKey,
     process::{driver::Driver, fork},
-    protocol::{calls::Label, primitive::Primitive, reply::Slot, subject::Subject},
-    quorum::{Grant, Quorum},
+    protocol::{calls::Label, primitive::Primitive, subject::Subject},
+    quorum::{Quorum, Right, Spread},
     sync::{
         Mutex, OrderedWatch,
         atomic::{
@@ -120,10 +120,8 @@ pub(crate) struct Terms {
     /// What was acquired. An upgrade or downgrade does not change it.
     pub(crate) subject: Subject,
     pub(crate) owner: OwnerKey,
-    pub(crate) field: String,
-    /// The slots of a permit.
-    pub(crate) slots: Vec<Slot>,
-    pub(crate) ttl: Duration,
+    pub(crate) right: Right,
+    /// Whether its ttl is fixed: nothing renews it.
     pub(crate) fixed: bool,
     pub(crate) adaptive: bool,
     pub(crate) max_hold: Option<Duration>,
@@ -141,7 +139,6 @@ pub(crate) struct Tenure {
     /// Whether it is a reader of a read/write lock. A downgrade sets this before it sends its requests, an upgrade
     /// clears it after a quorum confirmed.
     reads: AtomicBool,
-    pub(crate) since: Stamp,
     pub(crate) generation: u64,
     /// How many lease handles the host still refers to.
     pub(crate) handles: AtomicUsize,
@@ -155,21 +152,20 @@ pub(crate) struct Tenure {
 impl Tenure {
     pub(crate) fn new(
         terms: Terms,
-        grant: Grant,
+        spread: Spread,
         claim: Arc<Claim>,
         lock_object: Weak<()>,
         quorum: Arc<Quorum>,
         events: EventSink,
     ) -> Arc<Self> {
         let reads = terms.subject.primitive.reads();
-        let (presences, sent) = (grant.presences, grant.sent.clone());
-        let mut state = State::new(&terms, grant.since, presences, sent, claim, lock_object, quorum.settings.clone());
+        let (terms, Spread { presences, late, sent }) = (Arc::new(terms), spread);
+        let mut state = State::new(terms.clone(), presences, sent.clone(), claim, lock_object, quorum.settings.clone());
         state.min_hold = terms.min_hold.map(|time| MinHold::new(time, clock::now()));
         let tenure = Arc::new(Self {
-            terms: Arc::new(terms),
-            token: AtomicU64::new(grant.token),
+            token: AtomicU64::new(terms.right.token),
             reads: AtomicBool::new(reads),
-            since: grant.since,
+            terms,
             generation: fork::generation(),
             handles: AtomicUsize::new(0),
             quorum,
@@ -178,9 +174,8 @@ impl Tenure {
             state: Mutex::new(state),
             mode: Mutex::default(),
         });
-        if !grant.late.is_over() {
-            let late = tenure.clone().absorb_late_grants(grant.late, grant.sent, grant.since);
-            tenure.quorum.spawn(late);
+        if !late.is_over() {
+            tenure.quorum.spawn(tenure.clone().absorb_late_grants(late, sent));
         }
         tenure
     }
@@ -239,8 +234,8 @@ impl Tenure {
         Label {
             primitive: self.primitive(),
             names: &self.terms.subject.names,
-            field: &self.terms.field,
-            slots: &self.terms.slots,
+            field: &self.terms.right.field,
+            slots: &self.terms.right.slots,
         }
     }
 
@@ -332,7 +327,7 @@ impl Tenure {
 
     /// Marks a claim as an uncollected grant, which the caller must collect within min(ttl/6, 5 s).
     pub(crate) fn mark_uncollected(&self, claim: &Arc<Claim>) {
-        let until = Deadline::after((self.terms.ttl / 6).min(COLLECT_WITHIN));
+        let until = Deadline::after((self.terms.right.ttl / 6).min(COLLECT_WITHIN));
         self.state.lock().mark_uncollected(claim, until);
     }
 

@@ -163,7 +163,7 @@ impl Tenure {
             return Ok(true);
         }
         self.until_downgrades_ended().await?;
-        let (ttl, since) = (self.terms.ttl, clock::now());
+        let (ttl, since) = (self.terms.right.ttl, clock::now());
         let quorum = &self.quorum;
         let call = quorum.protocol.upgrade(self.label(), ttl, quorum.proposal());
         let limit = quorum.settings.reply_within(self.remaining());

@@ -69,8 +69,8 @@ impl Resting {
         let label = Label {
             primitive: self.primitive,
             names: &self.terms.subject.names,
-            field: &self.terms.field,
-            slots: &self.terms.slots,
+            field: &self.terms.right.field,
+            slots: &self.terms.right.slots,
         };
         (!rest.is_zero()).then(|| self.quorum.protocol.rest(label, rest))
     }
@@ -109,7 +109,7 @@ impl Tenure {
     /// The longest time that its key can still live on a node.
     fn longest_key_life(&self) -> Duration {
         let left = self.state.lock().keys_live_until.left().mul_f64(1.0 / (1.0 - self.quorum.settings.config.drift));
-        self.terms.ttl.max(left + Duration::from_millis(10))
+        self.terms.right.ttl.max(left + Duration::from_millis(10))
     }
 
     /// Releases the tenure on its nodes, and reports the outcome.
@@ -122,7 +122,7 @@ impl Tenure {
     /// Reports the outcome of a release: notifies the waiters for it, and sends an event.
     pub(crate) fn report_release(&self, outcome: ReleaseOutcome) {
         self.status.change(|status| status.outcome = Some(outcome));
-        let (name, held) = (self.terms.subject.names.name().to_owned(), self.since.elapsed());
+        let (name, held) = (self.terms.subject.names.name().to_owned(), self.terms.right.since.elapsed());
         (self.events)(&Event::Released { name, token: self.token(), held });
     }
 

@@ -52,7 +52,7 @@ impl State {
     pub(super) fn interval(&self) -> Duration {
         let ttl = self.renewed_ttl();
         if ttl.is_zero() {
-            return self.validity(self.ttl);
+            return self.validity(self.terms.right.ttl);
         }
         (ttl / 3).mul_f64(fastrand::f64().mul_add(0.2, 0.9))
     }
@@ -74,7 +74,8 @@ impl State {
 
     /// The time until `max_hold` is over.
     fn until_max_hold(&self, now: Stamp) -> Duration {
-        self.max_hold.map_or(Duration::MAX, |max_hold| max_hold.saturating_sub(now.since(self.since)))
+        let held = now.since(self.terms.right.since);
+        self.terms.max_hold.map_or(Duration::MAX, |max_hold| max_hold.saturating_sub(held))
     }
 
     /// The time until the watchdog must check it.

@@ -54,11 +54,7 @@ pub(super) struct State {
     /// every handle.
     pub(super) session: Option<Arc<dyn Any + Send + Sync>>,
     pub(super) settings: Arc<Settings>,
-    /// The time just before the acquire was sent.
-    pub(super) since: Stamp,
-    /// The ttl of the acquire.
-    pub(super) ttl: Duration,
-    pub(super) max_hold: Option<Duration>,
+    pub(super) terms: Arc<Terms>,
     /// The least time for which its lock stays taken.
     pub(super) min_hold: Option<MinHold>,
 }
@@ -110,8 +106,7 @@ pub(crate) enum Unclaimed {
 impl State {
     /// The state of a tenure that was just granted.
     pub(super) fn new(
-        terms: &Terms,
-        since: Stamp,
+        terms: Arc<Terms>,
         presences: Vec<Presence>,
         sent: Vec<SentOn>,
         claim: Arc<Claim>,
@@ -122,7 +117,8 @@ impl State {
             Presence::Held(deadline) => Some(*deadline),
             Presence::NotSent | Presence::Unknown(_) | Presence::Absent => None,
         });
-        let requested = Deadline::new(since, terms.ttl);
+        let (since, ttl) = (terms.right.since, terms.right.ttl);
+        let requested = Deadline::new(since, ttl);
         let keys_live_until = known.fold(requested, |until, deadline| until.later_at(deadline, since));
         let mut state = Self {
             fate: Fate::Held,
@@ -133,15 +129,13 @@ impl State {
             claims: vec![claim],
             uncollected: Vec::new(),
             lock_objects: vec![lock_object],
-            round: Round::first(since, &presences, settings.counter_ttl(terms.ttl).unwrap_or_default()),
+            round: Round::first(since, &presences, settings.counter_ttl(ttl).unwrap_or_default()),
             presences,
             sent,
             watchdog_index: None,
             session: None,
             settings,
-            since,
-            ttl: terms.ttl,
-            max_hold: terms.max_hold,
+            terms,
             min_hold: None,
         };
         state.round.next = Deadline::new(since, state.interval());

@@ -25,14 +25,15 @@ pub(crate) enum ExtendError {
 
 impl Tenure {
     /// Applies replies to the acquire that arrive after the quorum's.
-    pub(super) async fn absorb_late_grants(self: Arc<Self>, mut late: FanOut, sent_on: Vec<SentOn>, since: Stamp) {
+    pub(super) async fn absorb_late_grants(self: Arc<Self>, mut late: FanOut, sent_on: Vec<SentOn>) {
+        let right = &self.terms.right;
         while let Some((node, answer)) = late.late().await {
             let presence = match answer {
                 // It was upgraded since. Only the reply to the upgrade says what the node has now.
                 Ok(_) if !self.has_acquired_mode() => Presence::unanswered(&sent_on[node]),
                 Ok(reply) => match reply::vote_for(self.terms.subject.primitive, &reply) {
-                    Some((Vote::Granted(granted), _)) if granted.is_of(&self.terms.slots) => {
-                        self.held_for(self.terms.ttl, since)
+                    Some((Vote::Granted(granted), _)) if granted.is_of(&right.slots) => {
+                        self.held_for(right.ttl, right.since)
                     }
                     // A permit with other slots. It does not count, and is moved.
                     Some((Vote::Granted(_), _)) => {
@@ -62,9 +63,9 @@ impl Tenure {
 
     /// A request that moves a permit to its slots on a node that granted others.
     fn relocation(&self, node: usize) -> NodeRequest {
-        let (quorum, terms) = (&self.quorum, &self.terms);
-        let call = quorum.protocol.relocate_permit(self.label(), &terms.slots, quorum.proposal());
-        let limit = quorum.settings.reply_timeout(terms.ttl);
+        let (quorum, right) = (&self.quorum, &self.terms.right);
+        let call = quorum.protocol.relocate_permit(self.label(), &right.slots, quorum.proposal());
+        let limit = quorum.settings.reply_timeout(right.ttl);
         NodeRequest::new(node, quorum.nodes[node].eval(Driver::Background, call, limit, SentOn::default()))
     }
 
@@ -163,7 +164,7 @@ impl Tenure {
     pub(crate) async fn extend(self: Arc<Self>, driver: Driver, ttl: Duration) -> Result<(), ExtendError> {
         let sent = clock::now();
         // A lease that never ends keeps its ttl.
-        let ttl = if self.terms.ttl == NEVER { NEVER } else { ttl };
+        let ttl = if self.terms.right.ttl == NEVER { NEVER } else { ttl };
         let call = self.quorum.protocol.renew_one(self.label(), ttl);
         let limit = self.quorum.settings.reply_within(self.remaining());
         let nodes = {

@@ -48,7 +48,7 @@ use crate::{
     ffi::completions::{Completion, CompletionQueue, Entry, Started},
     lock::Lock,
     owner::{Identity, Owner, OwnerKey},
-    protocol::{reply::Renewed, script::Reply},
+    protocol::{admission::Admission, reply::Renewed, script::Reply},
     server::BoxFuture,
     session::ClientInner,
     tenure::{Fate, ReleaseOutcome, Tenure},
@@ -89,7 +89,7 @@ fn everybody_comes_first_or_leaves() {
         .map(|number| {
             let (registry, first_now) = (registry.clone(), first_now.clone());
             thread::spawn(move || {
-                let waiter = registry.enqueue("x", (OwnerKey::Ambient(number), false), None, false);
+                let waiter = registry.enqueue("x", (OwnerKey::Ambient(number), Admission::Exclusive), None, false);
                 if number % 2 == 0 {
                     block_on(async {
                         while !waiter.first.load(SeqCst) {

@@ -130,7 +130,7 @@ async fn ballot_for_a_slot(replies: [[&'static str; 2]; 3]) -> (Verdict, [Vec<St
     let mut ballot = Ballot::new(&quorum, &subject, "u:1".to_owned(), Duration::from_secs(30)).of_permit(3);
     let mut verdict = ballot.run(Driver::Background, &OwnerKey::Explicit("me".to_owned())).await;
     if let Verdict::Held(grant) = &mut verdict {
-        while grant.late.late().await.is_some() {}
+        while grant.spread.late.late().await.is_some() {}
     } else if let Some(mut undone) = ballot.undo(true) {
         assert!(undone.recv().await.is_none());
     }
@@ -144,9 +144,9 @@ async fn slots_of_a_majority_need_no_move() {
     let replies = [["1 0:300 9", "1 1:400 9"], ["1 1:101 9", ""], ["1 1:90 9", ""]];
     let (verdict, seen) = ballot_for_a_slot(replies).await;
     let Verdict::Held(grant) = verdict else { panic!("a majority granted slot 1") };
-    assert_eq!((grant.token, grant.slots.len(), grant.slots[0].number), (101, 1, 1));
+    assert_eq!((grant.right.token, grant.right.slots.len(), grant.right.slots[0].number), (101, 1, 1));
     // The node with the other slot counts once it is moved.
-    assert!(matches!(grant.presences[..], [Presence::Unknown(_), Presence::Held(_), Presence::Held(_)]));
+    assert!(matches!(grant.spread.presences[..], [Presence::Unknown(_), Presence::Held(_), Presence::Held(_)]));
     assert_eq!(seen, [vec!["relocate 1".to_owned()], vec![], vec!["bump 1:90 1:101".to_owned()]]);
 }
 
@@ -156,9 +156,12 @@ async fn slots_that_differ_everywhere_are_moved_to_one_of_them() {
     let replies = [["1 2:70 9", "1 0:80 9"], ["1 1:101 9", "0 0 9"], ["1 0:90 9", ""]];
     let (verdict, seen) = ballot_for_a_slot(replies).await;
     let Verdict::Held(grant) = verdict else { panic!("one node was moved") };
-    assert_eq!((grant.token, grant.slots[0].number), (90, 0));
-    assert!(matches!(grant.presences[0], Presence::Held(_)) && matches!(grant.presences[2], Presence::Held(_)));
-    assert!(!matches!(grant.presences[1], Presence::Held(_)));
+    assert_eq!((grant.right.token, grant.right.slots[0].number), (90, 0));
+    assert!(
+        matches!(grant.spread.presences[0], Presence::Held(_))
+            && matches!(grant.spread.presences[2], Presence::Held(_))
+    );
+    assert!(!matches!(grant.spread.presences[1], Presence::Held(_)));
     assert_eq!(seen[0], ["relocate 0", "bump 0:80 0:90"]);
     assert_eq!(seen[1], ["relocate 0"]);
 }

@@ -76,9 +76,14 @@ fn terms(quorum: &Quorum, name: &str) -> Terms {
     Terms {
         subject: Subject::new(Primitive::Lock, Arc::new(Names::new(name.to_owned(), &quorum.settings))),
         owner: OwnerKey::Explicit("me".to_owned()),
-        field: "=me:1".to_owned(),
-        slots: Vec::new(),
-        ttl: TTL,
+        right: Right {
+            field: "=me:1".to_owned(),
+            token: 1,
+            slots: Vec::new(),
+            // Long enough ago that a renewal is due.
+            since: clock::now().back(TTL * 2 / 5),
+            ttl: TTL,
+        },
         fixed: false,
         adaptive: false,
         max_hold: None,
@@ -94,11 +99,10 @@ fn granted(
     claim: Arc<Claim>,
     presence: impl Fn(usize, Deadline) -> Presence,
 ) -> Arc<Tenure> {
-    let since = clock::now().back(TTL * 2 / 5);
-    let deadline = Deadline::new(since, quorum.settings.validity(TTL));
+    let deadline = Deadline::new(terms.right.since, quorum.settings.validity(TTL));
     let presences = (0..NODES).map(|node| presence(node, deadline)).collect();
-    let grant = Grant { token: 1, slots: Vec::new(), since, presences, late: FanOut::default(), sent: sent() };
-    let tenure = Tenure::new(terms, grant, claim, Weak::new(), quorum.clone(), event::trace());
+    let spread = Spread { presences, late: FanOut::default(), sent: sent() };
+    let tenure = Tenure::new(terms, spread, claim, Weak::new(), quorum.clone(), event::trace());
     // A handle refers to it, so it is no orphan.
     tenure.handles.fetch_add(1, Relaxed);
     tenure
@@ -160,7 +164,7 @@ async fn a_late_grant_moves_no_deadline_back() {
         let renewed = tenure.remaining();
         let answer = late.clone();
         let answers = FanOut::new([NodeRequest::new(4, Box::pin(async move { answer }))]);
-        tenure.clone().absorb_late_grants(answers, sent(), tenure.since).await;
+        tenure.clone().absorb_late_grants(answers, sent()).await;
         assert!(tenure.remaining() > renewed.saturating_sub(TTL / 10), "{late:?}: {:?}", tenure.remaining());
     }
 }
@@ -188,7 +192,8 @@ async fn released(min_hold: Option<Duration>, collected: bool) -> Vec<(&'static 
             Ok(Reply::Int(1))
         },
     );
-    let (terms, claim) = (Terms { min_hold, field: "u:1".to_owned(), ..terms(&quorum, "x") }, Claim::new(Some(TTL)));
+    let (mut terms, claim) = (Terms { min_hold, ..terms(&quorum, "x") }, Claim::new(Some(TTL)));
+    terms.right.field = "u:1".to_owned();
     let tenure = granted(&quorum, terms, claim.clone(), |_, deadline| Presence::Held(deadline));
     if collected {
         assert!(tenure.collect(&claim));
@@ -240,9 +245,9 @@ async fn the_newest_tenure_of_an_owner_counts() {
         tenure(&quorum, |_, deadline| Presence::Held(deadline)),
         tenure(&quorum, |_, deadline| Presence::Held(deadline)),
     );
-    assert!(registry.insert_first(&lost));
+    assert!(registry.admit(&lost));
     lost.lose(LostReason::Deleted);
-    assert!(registry.insert_first(&held));
+    assert!(registry.admit(&held));
     let Local::Own(own) = registry.lookup("x", &held.terms.owner) else { panic!("nobody has it") };
     assert!(Arc::ptr_eq(&own, &held));
     registry.remove(&held);

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep_until};
 
-use super::{listener::Listener, place::PLACE_TTL, queued_waiter::QueuedWaiter};
-use crate::sync::Mutex;
+use super::{listener::Listener, queued_waiter::QueuedWaiter};
+use crate::{quorum::PLACE_TTL, sync::Mutex};
 
 /// The waiters, by the ticket numbers that the server drew for them.
 pub(crate) struct PlacedWaiters(Mutex<State>);
@@ -47,7 +47,7 @@ impl State {
 }
 
 /// One of these waiters: decides whether it is the one that sends the requests. The requests that take, confirm and
-/// give up its place are those of [`Place`](super::place::Place). Dropping this removes it from the others.
+/// give up its place are those of [`Place`](crate::quorum::Place). Dropping this removes it from the others.
 pub(crate) struct PlacedWaiter {
     listener: Arc<Listener>,
     all: Arc<PlacedWaiters>,

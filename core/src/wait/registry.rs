@@ -16,7 +16,7 @@ use crate::{
     error::NodeCause,
     owner::OwnerKey,
     process::runtime,
-    protocol::primitive::Primitive,
+    protocol::admission::Admission,
     sync::{
         Mutex,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -33,6 +33,8 @@ pub(crate) trait Holding: Send + Sync + 'static {
     fn key(&self) -> &str;
 
     fn owner(&self) -> &OwnerKey;
+
+    fn admission(&self) -> Admission;
 
     /// Whether it is held. Must not change or notify anything: it is called with the registry locked.
     fn is_live(&self) -> bool;
@@ -116,8 +118,8 @@ impl<T: Holding> Entry<T> {
 /// The listener of a lock, which successive waiters share.
 struct Listening {
     listener: Arc<Listener>,
-    /// This client's waiters with a place in the lock's queue on the server. A read/write lock has two queues: `[0]` is
-    /// that of writers, `[1]` that of readers.
+    /// This client's waiters with a place in the lock's queue on the server. A name may have two queues: `[1]` is that
+    /// of waiters that are all admitted together, such as readers, and `[0]` that of the others.
     placed: [Arc<PlacedWaiters>; 2],
     /// When a waiter last left.
     used: Instant,
@@ -173,17 +175,18 @@ impl<T: Holding> Registry<T> {
         locks.entries.entry(tenure.key().to_owned()).or_default().add_tenure(tenure);
     }
 
-    /// Adds a tenure as `insert` does, unless its owner holds the lock here already. Returns whether it added the
-    /// tenure.
-    pub(crate) fn insert_first(&self, tenure: &Arc<T>) -> bool {
+    /// Adds a tenure as `insert` does, unless its owner may have only one and holds the lock here already. Returns
+    /// whether it added the tenure.
+    pub(crate) fn admit(&self, tenure: &Arc<T>) -> bool {
         let mut locks = self.locks.lock();
         locks.sweep();
         let entry = locks.entries.entry(tenure.key().to_owned()).or_default();
-        let first = !entry.tenures.iter().any(|other| *other.owner() == *tenure.owner() && other.is_live());
-        if first {
+        let holds = |other: &Arc<T>| *other.owner() == *tenure.owner() && other.is_live();
+        let admitted = tenure.admission().is_counted() || !entry.tenures.iter().any(holds);
+        if admitted {
             entry.add_tenure(tenure.clone());
         }
-        first
+        admitted
     }
 
     /// Removes a tenure whose last lease was released.
@@ -211,7 +214,7 @@ impl<T: Holding> Registry<T> {
     pub(crate) fn enqueue(
         &self,
         key: &str,
-        (owner, shared): (OwnerKey, bool),
+        (owner, admission): (OwnerKey, Admission),
         thread: Option<u64>,
         blocked: bool,
     ) -> Arc<QueuedWaiter> {
@@ -221,7 +224,7 @@ impl<T: Holding> Registry<T> {
         let index = queue.iter().position(stuck).unwrap_or(queue.len());
         let waiter = Arc::new(QueuedWaiter {
             owner,
-            shared,
+            admission,
             thread,
             blocked,
             wake: Notify::new(),
@@ -235,16 +238,17 @@ impl<T: Holding> Registry<T> {
         waiter
     }
 
-    /// Whether this waiter and all before it may hold the lock at the same time, and none of those was denied a permit.
+    /// Whether this waiter and all before it may hold the lock at the same time, and none of those was denied its units.
     pub(crate) fn may_share(&self, key: &str, waiter: &Arc<QueuedWaiter>) -> bool {
         let locks = &self.locks.lock().entries;
         let mut queue = locks.get(key).into_iter().flat_map(|entry| &entry.queue);
         let is_it = |other: &Arc<QueuedWaiter>| Arc::ptr_eq(other, waiter);
-        let stops = |other: &&Arc<QueuedWaiter>| is_it(other) || !other.shared || other.denied.load(SeqCst);
-        waiter.shared && queue.find(stops).is_some_and(is_it)
+        let stops =
+            |other: &&Arc<QueuedWaiter>| is_it(other) || !other.admission.is_shared() || other.denied.load(SeqCst);
+        waiter.admission.is_shared() && queue.find(stops).is_some_and(is_it)
     }
 
-    /// Whether a waiter of this client was denied a permit and still waits.
+    /// Whether a waiter of this client was denied its units and still waits.
     pub(crate) fn is_denied(&self, key: &str) -> bool {
         let locks = &self.locks.lock().entries;
         locks.get(key).is_some_and(|entry| entry.queue.iter().any(|waiter| waiter.denied.load(SeqCst)))
@@ -336,7 +340,7 @@ impl<T: Holding> Registry<T> {
     pub(crate) fn placed_waiters(
         &self,
         key: &str,
-        primitive: Primitive,
+        admission: Admission,
         make: impl Fn() -> Arc<Listener>,
     ) -> (Arc<Listener>, Arc<PlacedWaiters>) {
         let mut locks = self.locks.lock();
@@ -344,7 +348,7 @@ impl<T: Holding> Registry<T> {
         if !listening.listener.is_queued() {
             listening.listener = make();
         }
-        (listening.listener.clone(), listening.placed[usize::from(primitive.reads())].clone())
+        (listening.listener.clone(), listening.placed[usize::from(admission.admits_all())].clone())
     }
 
     /// Records that fewer nodes than a quorum answered. Returns when the outage started.

@@ -1,6 +1,6 @@
 //! One waiter: its entry in this client's queue, its time limit and its pauses. A pause ends with a message, when the
-//! holder's lease expires, when the waiter becomes the first in the queue, or with a poll. A waiter knows the names of
-//! the lock, but nothing of tenures and leases.
+//! holder's lease expires, when the waiter becomes the first in the queue, or with a poll. A waiter knows the name that it
+//! waits for as [`Wanted`], and nothing of primitives, tenures and leases.
 
 use std::{
     future::Future,
@@ -17,43 +17,33 @@ use super::{
     placed_waiters::PlacedWaiter,
     queued_waiter::QueuedWaiter,
     registry::{Holding, Registry},
+    until::Pause,
 };
 use crate::{
     owner::OwnerKey,
     process::timer,
-    protocol::{primitive::Family, subject::Subject},
+    protocol::{admission::Admission, names::Names},
     quorum::{BELIEVED_ALONE, Quorum},
-    server::BoxFuture,
 };
-
-/// Why a waiter does not try at once. The reason decides what ends its pause.
-pub(crate) enum Pause {
-    /// No pause: it can try now.
-    No,
-    /// Other waiters of this client are before it in the queue.
-    NotFirst,
-    /// Another owner of this client holds the lock until this resolves.
-    Held(BoxFuture<()>),
-    /// The votes were split: several tried at once, and nobody got a quorum.
-    Split,
-    /// Too few nodes answer.
-    Outage,
-    /// Somebody holds the lock. The lease expires after this time unless it is renewed; `None`: unknown, or without
-    /// end.
-    Busy(Option<Duration>),
-    /// It has a place in the lock's queue on the server.
-    Placed,
-}
 
 /// The wait is over. A try does not wait: each of its pauses ends with this at once.
 pub(crate) struct TimedOut;
 
+/// What a waiter waits for.
+pub(crate) struct Wanted {
+    pub(crate) names: Arc<Names>,
+    /// How it meets the other waiters of this client.
+    pub(crate) admission: Admission,
+    /// Whether every release is announced, so that polls are rarely needed.
+    pub(crate) announces: bool,
+}
+
 pub(crate) struct Waiter<T: Holding> {
-    registry: Arc<Registry<T>>,
-    quorum: Arc<Quorum>,
-    subject: Subject,
+    pub(super) registry: Arc<Registry<T>>,
+    pub(super) quorum: Arc<Quorum>,
+    pub(super) wanted: Wanted,
     /// How long it waits at most; `None` for no limit.
-    wait: Option<Duration>,
+    pub(super) wait: Option<Duration>,
     /// On the clock of timers: setting the wall clock ends no wait.
     started: Instant,
     /// Its entry in this client's queue.
@@ -70,6 +60,8 @@ pub(crate) struct Waiter<T: Holding> {
     total_before_try: u64,
     /// Its place in the lock's queue on the server.
     placed: Option<PlacedWaiter>,
+    /// Whether a quorum answered the last try.
+    pub(super) answered: bool,
 }
 
 impl<T: Holding> Drop for Waiter<T> {
@@ -79,16 +71,11 @@ impl<T: Holding> Drop for Waiter<T> {
 }
 
 impl<T: Holding> Waiter<T> {
-    pub(crate) fn new(
-        registry: Arc<Registry<T>>,
-        quorum: Arc<Quorum>,
-        subject: Subject,
-        wait: Option<Duration>,
-    ) -> Self {
+    pub(crate) fn new(registry: Arc<Registry<T>>, quorum: Arc<Quorum>, wanted: Wanted, wait: Option<Duration>) -> Self {
         Self {
             registry,
             quorum,
-            subject,
+            wanted,
             wait,
             started: Instant::now(),
             queued: None,
@@ -98,7 +85,13 @@ impl<T: Holding> Waiter<T> {
             counts_before_try: None,
             total_before_try: 0,
             placed: None,
+            answered: false,
         }
+    }
+
+    /// The lock's key in the registry.
+    pub(super) fn key(&self) -> &str {
+        self.wanted.names.local()
     }
 
     /// How long it has waited.
@@ -133,21 +126,17 @@ impl<T: Holding> Waiter<T> {
         self.queued.as_ref().is_none_or(|queued| queued.first.load(SeqCst))
     }
 
-    /// Whether it and all waiters before it may hold the lock at the same time, and none of those was denied a permit.
+    /// Whether it and all waiters before it may hold the lock at the same time, and none of those was denied its units.
     pub(crate) fn is_behind_sharers(&self) -> bool {
-        self.queued.as_ref().is_some_and(|queued| self.registry.may_share(self.subject.names.local(), queued))
+        self.queued.as_ref().is_some_and(|queued| self.registry.may_share(self.key(), queued))
     }
 
     /// Enters this client's queue, unless it is in it. `blocked`: the thread is blocked until the lock is granted, and
     /// goes ahead of its own tasks.
     pub(crate) fn enqueue(&mut self, owner: &OwnerKey, thread: Option<u64>, blocked: bool) {
         if self.queued.is_none() {
-            self.queued = Some(self.registry.enqueue(
-                self.subject.names.local(),
-                (owner.clone(), self.subject.primitive.is_shared()),
-                thread,
-                blocked,
-            ));
+            self.queued =
+                Some(self.registry.enqueue(self.key(), (owner.clone(), self.wanted.admission), thread, blocked));
         }
     }
 
@@ -155,7 +144,7 @@ impl<T: Holding> Waiter<T> {
     pub(crate) fn leave(&mut self) {
         self.placed = None;
         if let Some(queued) = self.queued.take() {
-            self.registry.leave(self.subject.names.local(), &queued);
+            self.registry.leave(self.key(), &queued);
         }
     }
 
@@ -166,7 +155,7 @@ impl<T: Holding> Waiter<T> {
 
     /// Starts a try: messages from now on end the pause that follows it.
     pub(crate) fn begin_try(&mut self) {
-        let listener = self.registry.existing_listener(self.subject.names.local());
+        let listener = self.registry.existing_listener(self.key());
         self.counts_before_try = listener.as_ref().and_then(|listener| listener.counts());
         self.total_before_try = listener.as_ref().map_or(0, |listener| listener.total());
         let begins = self.races == 0 && self.splits == 0 && !self.is_try();
@@ -192,26 +181,24 @@ impl<T: Holding> Waiter<T> {
     /// `retry_after`: after which time to send the next request even without a message, as the server replied.
     pub(crate) fn take_place(&mut self, client: &str, ticket: i64, ahead: u64, retry_after: Option<Duration>) {
         let Some(queued) = &self.queued else { return };
-        let start = || Listener::start(&self.quorum, &self.subject.names, Some(client));
-        let all = self.registry.placed_waiters(self.subject.names.local(), self.subject.primitive, start);
+        let start = || Listener::start(&self.quorum, &self.wanted.names, Some(client));
+        let all = self.registry.placed_waiters(self.key(), self.wanted.admission, start);
         if let Some(known) = self.placed.take_if(|known| known.ticket() != ticket) {
             known.note_lost_place();
         }
-        let announces = self.quorum.protocol.announces(self.subject.primitive);
-        let retry_after = backoff::before_queue_request(announces, ahead, retry_after);
+        let retry_after = backoff::before_queue_request(self.wanted.announces, ahead, retry_after);
         self.placed
             .get_or_insert_with(|| PlacedWaiter::new(all, ticket, queued.clone()))
             .note_waiting(self.total_before_try, retry_after);
     }
 
-    /// Notes that it was granted the lock: wakes other readers, and records the lost races.
+    /// Notes that it was granted the lock: wakes the others that are admitted with it, and records the lost races.
     pub(crate) fn note_grant(&mut self) {
-        if let Some(placed) = self.placed.as_mut().filter(|_| self.subject.primitive.reads()) {
-            // The other readers may be granted it, too.
+        if let Some(placed) = self.placed.as_mut().filter(|_| self.wanted.admission.admits_all()) {
             placed.wake_others();
         }
         if self.races > 0 {
-            self.registry.note_lost_races(self.subject.names.local(), self.races - 1);
+            self.registry.note_lost_races(self.key(), self.races - 1);
         }
     }
 
@@ -233,14 +220,12 @@ impl<T: Holding> Waiter<T> {
             },
             Pause::Busy(free_in) => {
                 self.splits = 0;
-                if let Some(queued) =
-                    self.queued.as_ref().filter(|_| self.subject.primitive.family() == Family::Semaphore)
-                {
+                if let Some(queued) = self.queued.as_ref().filter(|_| self.wanted.admission.is_counted()) {
                     queued.denied.store(true, SeqCst);
                 }
-                let start = || Listener::start(&self.quorum, &self.subject.names, None);
-                let listener = self.registry.listener(self.subject.names.local(), start);
-                let until_poll = backoff::before_poll(self.quorum.protocol.announces(self.subject.primitive), free_in);
+                let start = || Listener::start(&self.quorum, &self.wanted.names, None);
+                let listener = self.registry.listener(self.key(), start);
+                let until_poll = backoff::before_poll(self.wanted.announces, free_in);
                 let (news, mut polls) = (self.news(&listener), false);
                 self.until(pin!(async { polls = timeout(until_poll, news).await.is_err() })).await?;
                 // After a poll it sends its requests to all nodes at once: the first node may have missed a release.

@@ -4,19 +4,17 @@
 
 use std::{sync::Arc, time::Duration};
 
+use super::{CLEANUP_LIMIT, Grant, Presence, Quorum, Right, Spread, insist};
 use crate::{
     clock::{self, Deadline, Stamp},
     owner::OwnerKey,
     process::driver::Driver,
     protocol::{
         calls::QueueEntry,
-        names::Names,
-        primitive::Primitive,
-        reply::{self, QueueReply, Slot},
+        reply::{self, Granted, QueueReply},
         script::{Reply, ScriptCall},
         subject::Subject,
     },
-    quorum::{CLEANUP_LIMIT, FanOut, Grant, Presence, Quorum, insist},
     server::{ConnectionId, NodeError, NodeErrorKind, SentOn},
     sync::Mutex,
 };
@@ -26,7 +24,7 @@ use crate::{
 pub(crate) const PLACE_TTL: Duration = Duration::from_secs(5);
 
 /// One acquire's place in a lock's queue. It sends the requests that take, confirm and give up the place;
-/// [`PlacedWaiter`](super::placed_waiters::PlacedWaiter) decides which of this client's waiters sends them, and when.
+/// `PlacedWaiter` (`wait/placed_waiters.rs`) decides which of this client's waiters sends them, and when.
 /// Dropped before `into_grant`, it gives up the place and any grant, so that the next waiter gets the lock.
 pub(crate) struct Place {
     request: Arc<PlaceRequest>,
@@ -48,11 +46,7 @@ struct PlaceRequest {
 
 impl PlaceRequest {
     fn read(&self, reply: &Reply) -> Result<QueueReply, NodeError> {
-        let parsed = match self.subject.primitive {
-            Primitive::Permits { count, of } => reply::taken(reply, count, of),
-            Primitive::Lock | Primitive::Fair | Primitive::Read | Primitive::Write => reply::entered(reply),
-        };
-        parsed.ok_or_else(NodeError::no_answer)
+        reply::entered_for(self.subject.primitive, reply).ok_or_else(NodeError::no_answer)
     }
 
     fn connections(&self) -> Vec<ConnectionId> {
@@ -107,9 +101,9 @@ impl Place {
         if ended {
             request.unanswered.lock().pop();
         }
-        self.on_server |= matches!(answer, Ok(QueueReply::Granted { .. } | QueueReply::Waits { .. }));
+        self.on_server |= matches!(answer, Ok(QueueReply::Granted(_) | QueueReply::Waits { .. }));
         match answer {
-            Ok(granted @ QueueReply::Granted { .. }) => self.follow_unanswered(call, (since, granted), limit).await,
+            Ok(granted @ QueueReply::Granted(_)) => self.follow_unanswered(call, (since, granted), limit).await,
             other => (since, other),
         }
     }
@@ -127,7 +121,7 @@ impl Place {
             let since = clock::now();
             let answer = self.request.quorum.nodes[0].eval_after(connection, call.clone(), limit).await;
             match answer.and_then(|reply| self.request.read(&reply)) {
-                Ok(again @ QueueReply::Granted { .. }) => granted = (since, again),
+                Ok(again @ QueueReply::Granted(_)) => granted = (since, again),
                 other => return (since, other),
             }
         }
@@ -136,7 +130,7 @@ impl Place {
     }
 
     /// Turns the server's reply into a grant. Fails if less than a twentieth of the ttl is left.
-    pub(crate) fn into_grant(mut self, token: i64, slots: Vec<Slot>, since: Stamp) -> Result<Grant, NodeError> {
+    pub(crate) fn into_grant(mut self, granted: Granted, since: Stamp) -> Result<Grant, NodeError> {
         let since = if mutant!(PlaceDeadlineFromReply) { clock::now() } else { since };
         let deadline = Deadline::new(since, self.request.quorum.settings.validity(self.request.entry.ttl));
         if deadline.left() < self.request.entry.ttl / 20 {
@@ -145,9 +139,10 @@ impl Place {
             return Err(NodeError::new(NodeErrorKind::NotRun, detail));
         }
         self.granted = true;
-        let presences = vec![Presence::Held(deadline)];
-        let (late, sent) = (FanOut::default(), vec![SentOn::default()]);
-        Ok(Grant { token: token as u64, slots, since, presences, late, sent })
+        let QueueEntry { field, ttl, .. } = self.entry().clone();
+        let right = Right { field, token: granted.token as u64, slots: granted.slots, since, ttl };
+        let (presences, sent) = (vec![Presence::Held(deadline)], vec![SentOn::default()]);
+        Ok(Grant { right, spread: Spread { presences, sent, ..Spread::default() } })
     }
 
     /// Returns a function that gives up the place and any grant in the background. The supervisor calls it while the
@@ -170,15 +165,15 @@ impl Drop for Place {
 /// [`PLACE_TTL`]. Dropping this withdraws the intent.
 pub(crate) struct Intent {
     quorum: Arc<Quorum>,
-    names: Arc<Names>,
+    subject: Subject,
     entry: QueueEntry,
     granted: bool,
 }
 
 impl Intent {
-    pub(crate) fn new(quorum: &Arc<Quorum>, names: &Arc<Names>, client: &str, ttl: Duration) -> Self {
+    pub(crate) fn new(quorum: &Arc<Quorum>, subject: &Subject, client: &str, ttl: Duration) -> Self {
         let entry = QueueEntry { field: String::new(), ttl, client: client.to_owned() };
-        Self { quorum: quorum.clone(), names: names.clone(), entry, granted: false }
+        Self { quorum: quorum.clone(), subject: subject.clone(), entry, granted: false }
     }
 
     /// Drops it and withdraws nothing: the nodes that granted the lock to the writer have removed its intent.
@@ -192,7 +187,7 @@ impl Drop for Intent {
         if self.granted {
             return;
         }
-        let call = self.quorum.protocol.leave(Primitive::Write, &self.names, &self.entry);
+        let call = self.quorum.protocol.leave(self.subject.primitive, &self.subject.names, &self.entry);
         for node in &self.quorum.nodes {
             let call = call.clone();
             // An intent that is not withdrawn expires soon after.
