@@ -97,10 +97,7 @@ impl Found {
         if identity.is_some() || owner::is_explicit(&field) {
             info.since = drawn_at(drawn);
         }
-        if let Some(identity) = identity {
-            let Identity { host, pid, app, .. } = &*identity;
-            (info.host, info.pid, info.app) = (Some(host.clone()), Some(*pid), Some(app.clone()));
-        }
+        (info.host, info.pid, info.app) = Identity::process(identity.as_deref());
         info
     }
 }
