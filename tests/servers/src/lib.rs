@@ -19,8 +19,10 @@ pub mod tls;
 /// A limit above the needs of a busy machine, and below the lease that the watchdog renews (30 s): a release that never
 /// comes does not pass because its lease has ended.
 pub const PATIENCE: Duration = Duration::from_secs(20);
-/// The time between two checks of a condition.
-const INTERVAL: Duration = Duration::from_millis(2);
+/// The time between the first two checks of a condition, and the longest one. It grows, since most checks connect to a
+/// server: thousands of connections would use up the ports of this machine.
+const FIRST_PAUSE: Duration = Duration::from_millis(2);
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
 /// All proxies and stubs of a process run here: they must continue while a test's own thread is busy or blocked.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
@@ -35,18 +37,24 @@ pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Polls `happened` until it is true. Panics after `limit`.
 pub async fn until(limit: Duration, what: &str, mut happened: impl FnMut() -> bool) {
-    let start = Instant::now();
+    let (start, mut pause) = (Instant::now(), FIRST_PAUSE);
     while !happened() {
         assert!(start.elapsed() < limit, "waited in vain until {what}");
-        tokio::time::sleep(INTERVAL).await;
+        tokio::time::sleep(pause).await;
+        pause = longer(pause);
     }
 }
 
 /// As [`until`], for code without async: it blocks the thread.
 pub fn wait_until(limit: Duration, what: &str, mut happened: impl FnMut() -> bool) {
-    let start = Instant::now();
+    let (start, mut pause) = (Instant::now(), FIRST_PAUSE);
     while !happened() {
         assert!(start.elapsed() < limit, "waited in vain until {what}");
-        thread::sleep(INTERVAL);
+        thread::sleep(pause);
+        pause = longer(pause);
     }
+}
+
+fn longer(pause: Duration) -> Duration {
+    (pause * 9 / 8).min(LONGEST_PAUSE)
 }
