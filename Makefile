@@ -25,7 +25,7 @@ LANE :=
 STEP_SECONDS ?= 2400
 
 # Test runners, each with a time-out for every test and a report of the failed ones.
-rust := --package redlock-core --package redlock-tests
+rust := --package redlock-core --package redlock-tests --package redlock-servers
 NEXTEST := target/tools/nextest
 nextest = --report nextest target/nextest/$(1)/junit.xml -- \
 	$(2) $(NEXTEST)/bin/cargo-nextest nextest run --cargo-quiet --profile $(1)

@@ -56,15 +56,13 @@ pub(crate) fn who(info: &LockInfo) -> String {
     if info.kind == Kind::Rest {
         return rest(info.ttl);
     }
-    match (&info.host, info.pid, &info.app) {
-        (Some(host), Some(pid), Some(app)) => with_others(&process(host, pid, app), info.owners.len()),
-        _ => holders(&info.owners),
-    }
+    process(info.host.as_ref(), info.pid, info.app.as_ref())
+        .map_or_else(|| holders(&info.owners), |process| with_others(&process, info.owners.len()))
 }
 
-/// A process, as the library's errors write it.
-pub(crate) fn process(host: &str, pid: u32, app: &str) -> String {
-    format!("pid {pid} ({app}) on {host}")
+/// A process, as the library's errors write it; `None` if it is not known.
+pub(crate) fn process(host: Option<&String>, pid: Option<u32>, app: Option<&String>) -> Option<String> {
+    Some(format!("pid {} ({}) on {}", pid?, app?, host?))
 }
 
 /// For how long the first holder has the lock, by the clock of this machine. A clock that is behind counts as no time.

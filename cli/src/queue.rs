@@ -57,8 +57,5 @@ fn wants(waiter: &Queued) -> String {
 
 /// The process that waits if it is known, or else the owner.
 fn who(waiter: &Queued) -> String {
-    match (&waiter.host, waiter.pid, &waiter.app) {
-        (Some(host), Some(pid), Some(app)) => holder::process(host, pid, app),
-        _ => waiter.owner.clone(),
-    }
+    holder::process(waiter.host.as_ref(), waiter.pid, waiter.app.as_ref()).unwrap_or_else(|| waiter.owner.clone())
 }

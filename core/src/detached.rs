@@ -11,7 +11,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use crate::{
     acquire::uncollected_grant::{Restart, UncollectedGrant},
     clock::{self, Deadline, Stamp},
-    config::{LockOptions, MIN_TTL, NEVER, Settings, Wire, check_duration, check_owner},
+    config::{LockOptions, MIN_TTL, NEVER, Settings, Wire, check_duration, check_owner, millis_up},
     error::{LockError, LostReason},
     lease::Lease,
     owner::{Owner, OwnerKey, is_explicit},
@@ -147,7 +147,7 @@ impl Detached {
 
 /// A time in ms, rounded up; `None` for zero.
 fn millis_left(time: Duration) -> Option<u64> {
-    (!time.is_zero()).then(|| time.as_nanos().div_ceil(1_000_000) as u64)
+    (!time.is_zero()).then(|| millis_up(time))
 }
 
 impl Lease {

@@ -15,14 +15,14 @@ use crate::{
     error::{Holder, LockError},
     identity::Identity,
     owner,
-    process::{driver::Driver, runtime},
+    process::runtime,
     protocol::{
         calls::Protocol,
         names::Names,
         reply::{self, End, Holders, Kind, Permits, Permitted, Seen},
         script::ScriptCall,
     },
-    quorum::Quorum,
+    quorum::{MINORITY_GRACE, Quorum},
     session::Session,
 };
 
@@ -97,10 +97,7 @@ impl Found {
         if identity.is_some() || owner::is_explicit(&field) {
             info.since = drawn_at(drawn);
         }
-        if let Some(identity) = identity {
-            let Identity { host, pid, app, .. } = &*identity;
-            (info.host, info.pid, info.app) = (Some(host.clone()), Some(*pid), Some(app.clone()));
-        }
+        (info.host, info.pid, info.app) = Identity::process(identity.as_deref());
         info
     }
 }
@@ -128,7 +125,7 @@ async fn end_with(
     read_write: Option<&ScriptCall>,
 ) -> Result<bool, LockError> {
     let quorum = &session.quorum;
-    let ended = quorum.gather(Driver::Background, call, reply::end).await;
+    let ended = quorum.gather(call, reply::end, None).await;
     let mut replies = match ended {
         // On the wire where locks are strings, a read/write lock has another type.
         Err(LockError::Conflict { .. }) if quorum.protocol.wire() == Wire::Token => vec![(0, End::ReadWrite)],
@@ -137,7 +134,7 @@ async fn end_with(
     if let Some(call) = read_write
         && replies.iter().any(|(_, end)| *end == End::ReadWrite)
     {
-        replies.extend(quorum.gather(Driver::Background, call, reply::end).await?);
+        replies.extend(quorum.gather(call, reply::end, None).await?);
     }
     if replies.iter().filter(|(_, end)| *end == End::Conflict).count() > quorum.spare() {
         return Err(LockError::Conflict { key: names.lock.clone() });
@@ -177,7 +174,7 @@ pub(crate) async fn end_by_force(session: &Session, names: &Names) -> Result<boo
 /// Ends all permits of a semaphore. True if there was one.
 async fn end_permits(session: &Session, names: &Names) -> Result<bool, LockError> {
     let quorum = &session.quorum;
-    let replies = quorum.gather(Driver::Background, &quorum.protocol.end_permits(names), reply::end).await?;
+    let replies = quorum.gather(&quorum.protocol.end_permits(names), reply::end, None).await?;
     if replies.iter().filter(|(_, end)| *end == End::Conflict).count() > quorum.spare() {
         return Err(LockError::Conflict { key: names.lock.clone() });
     }
@@ -187,7 +184,7 @@ async fn end_permits(session: &Session, names: &Names) -> Result<bool, LockError
 /// Reads the permits of a semaphore that a quorum of its nodes may have, ordered by the time of their expiry.
 pub(crate) async fn permits(session: &Session, names: &Names) -> Result<Vec<Permitted>, LockError> {
     let (quorum, call) = (&session.quorum, Protocol::inspect_permits(names));
-    let replies = quorum.gather_most(Driver::Background, &call, reply::permits).await?;
+    let replies = quorum.gather(&call, reply::permits, Some(MINORITY_GRACE)).await?;
     let conflicts = replies.iter().filter(|(_, permits)| *permits == Permits::Conflict).count();
     if conflicts > quorum.spare() {
         return Err(LockError::Conflict { key: names.lock.clone() });
@@ -240,7 +237,7 @@ async fn find_permits(session: &Session, names: &Names) -> Result<Option<Found>,
 /// Reads the holders from the nodes. Tries the script for exclusive locks first: that for read/write locks needs
 /// further rights on the server.
 async fn holders(quorum: &Arc<Quorum>, names: &Names) -> Result<Vec<Holders>, LockError> {
-    match quorum.gather(Driver::Background, &quorum.protocol.inspect(names), reply::seen).await {
+    match quorum.gather(&quorum.protocol.inspect(names), reply::seen, None).await {
         Ok(replies) => {
             let exclusive = replies.into_iter().map(|(_, seen)| match seen {
                 Seen::Exclusive(holders) => Some(holders),
@@ -254,8 +251,7 @@ async fn holders(quorum: &Arc<Quorum>, names: &Names) -> Result<Vec<Holders>, Lo
         Err(LockError::Conflict { .. }) if quorum.protocol.wire() == Wire::Token => {}
         Err(error) => return Err(error),
     }
-    let replies =
-        quorum.gather(Driver::Background, &Protocol::inspect_read_write(names), reply::read_write_holders).await?;
+    let replies = quorum.gather(&Protocol::inspect_read_write(names), reply::read_write_holders, None).await?;
     let held: Vec<Holders> = replies.into_iter().map(|(_, holders)| holders).collect();
     let is_foreign = |holders: &Holders| holders.kind == Kind::Lock && !holders.fields.is_empty();
     if quorum.protocol.wire() == Wire::Token

@@ -67,6 +67,13 @@ impl Identity {
         }
     }
 
+    /// The machine, the process and the program of a client; nothing if it is not known.
+    pub(crate) fn process(known: Option<&Self>) -> (Option<String>, Option<u32>, Option<String>) {
+        known.map_or_else(Default::default, |Self { host, pid, app, .. }| {
+            (Some(host.clone()), Some(*pid), Some(app.clone()))
+        })
+    }
+
     /// The name of a connection: printable ASCII without spaces and `=`, 200 bytes at most. The values are
     /// percent-encoded. If they are too long, host and app are cut, each after a whole character; the longer one is cut
     /// first.

@@ -90,9 +90,7 @@ async fn queue(session: &Arc<Session>, names: &Names) -> Result<Vec<Queued>, Loc
     found.sort_by_key(|found| found.ticket);
     let identified = found.into_iter().map(|Found { client, waiter, .. }| async move {
         let identity = connected::client(session, &client).await;
-        let known = identity.as_deref().map(|Identity { host, pid, app, .. }| (host.clone(), *pid, app.clone()));
-        let (host, pid, app) =
-            known.map_or_else(Default::default, |(host, pid, app)| (Some(host), Some(pid), Some(app)));
+        let (host, pid, app) = Identity::process(identity.as_deref());
         Queued { host, pid, app, ..waiter }
     });
     Ok(join_all(identified).await)

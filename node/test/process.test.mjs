@@ -107,26 +107,6 @@ test("the end of a process waits no longer than a second for a frozen server", a
   assert.equal(code, 8);
   assert(performance.now() - begin < AT_ONCE);
 });
-
-test("kill -9 of a holder frees its lock within one lease", async (t) => {
-  const server = await Server.of(t);
-  const script = start(
-    t,
-    `${HOLD.replace("(url)", "(url, { watchdog: 1000 })")}
-    await client.acquire("x"); console.log("holds"); setInterval(() => {}, 1000);`,
-    { args: [server.url] },
-  );
-  await script.says("holds");
-  const other = new Redlock(server.url);
-  assert.equal(await other.tryAcquire("x"), null);
-  script.child.kill("SIGKILL");
-  await script.ended;
-  const left = Number(server.cli("PTTL", "x"));
-  assert(left > 0 && left <= 1000, `the key lives for ${left} ms`);
-  await (await other.acquire("x", { wait: 20_000 })).release();
-  await other.close();
-});
-
 test("no unhandled rejection comes from the library itself", async (t) => {
   const server = await Server.of(t);
   const script = `${HOLD}

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { inspect } from "node:util";
-import { InvalidArgument, KeyConflict, LockTimeout, Redlock } from "redlock-core";
+import { InvalidArgument, LockTimeout, Redlock } from "redlock-core";
 import { Server } from "./servers.mjs";
 
 test("there are as many slots as it has", async (t) => {
@@ -31,21 +31,6 @@ test("there are as many slots as it has", async (t) => {
   assert.match(inspect(gpu), /Semaphore of 2.*gpu/);
   await client.close();
 });
-
-test("a name that another kind of lock holds is refused, and inspect says which kind", async (t) => {
-  const client = new Redlock((await Server.of(t)).url);
-  const permit = await client.semaphore("gpu", { permits: 2 }).acquire();
-  const info = await client.lock("gpu").inspect();
-  assert.deepEqual([info?.kind, info?.owners], ["semaphore", [permit.owner]]);
-  await assert.rejects(client.lock("gpu").acquire(), KeyConflict);
-  assert.equal(await client.forceRelease("gpu"), true);
-  await client.lock("gpu").using(async () => {
-    await assert.rejects(client.semaphore("gpu", { permits: 2 }).acquire(), KeyConflict);
-  });
-  await assert.rejects(client.semaphore("gpu", { permits: 2 }).acquire({ n: 3 }), InvalidArgument);
-  await client.close();
-});
-
 test("what makes no sense is refused", () => {
   const client = new Redlock("memory://");
   for (const permits of [0, -1, 1.5, "2", null, undefined, 65_537, Number.NaN]) {

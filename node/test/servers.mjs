@@ -2,6 +2,8 @@
 
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
+import { randomInt } from "node:crypto";
+import { createSocket } from "node:dgram";
 import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
 import { createConnection, createServer } from "node:net";
@@ -9,24 +11,39 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 
-let next = process.pid * 97;
+/** The claims on ports, until the process ends. */
+const claims = [];
 
 /**
- * A free port of 127.0.0.1. No other process takes it while its server is down: it lies below the range that the kernel
- * uses for outgoing connections, in a range that tests of other languages do not use.
+ * A free port of 127.0.0.1, which no other test takes before this process ends: a server that is stopped must come back
+ * on its port. The owner of a TCP port holds the UDP port with the same number, which nobody uses; the tests of all
+ * languages do that. The kernel does not take these ports for outgoing connections, for which it uses a higher range.
  */
 export async function freePort() {
   for (;;) {
-    const port = 30_000 + (next++ % 2_700);
+    const port = randomInt(10_000, 32_000);
+    const claim = createSocket("udp4").unref();
+    if (!(await listens(claim, { port, address: "127.0.0.1", exclusive: true }))) continue;
+    // Other programs listen without a claim.
     const probe = createServer();
-    const free = await new Promise((resolve) => {
-      probe.once("error", () => resolve(false));
-      probe.listen(port, "127.0.0.1", () => resolve(true));
-    });
-    if (!free) continue;
-    probe.close();
-    await once(probe, "close");
-    return port;
+    if (await listens(probe, port, "127.0.0.1")) {
+      claims.push(claim);
+      probe.close();
+      await once(probe, "close");
+      return port;
+    }
+    claim.close();
+  }
+}
+
+/** Binds a socket or starts a server; false if its address is taken. */
+async function listens(socket, ...address) {
+  (socket.bind ?? socket.listen).call(socket, ...address);
+  try {
+    await once(socket, "listening");
+    return true;
+  } catch {
+    return false;
   }
 }
 

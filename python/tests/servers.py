@@ -6,8 +6,7 @@ This module does not import redlock, because other test suites use it too.
 from __future__ import annotations
 
 import contextlib
-import itertools
-import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -21,21 +20,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-_offsets = itertools.count(os.getpid() * 97)
+def free_port() -> int:
+    """Return a free port of 127.0.0.1, which no other test takes before this process ends.
 
-
-def free_port(beside: int = 0) -> int:
-    """Return a free port of 127.0.0.1; with `beside`, the port that is higher by that number is free too.
-
-    No other process takes these ports while their server is down. Both lie below the range that the kernel uses for
-    outgoing connections, and tests of other languages do not use the range of the first.
+    A server that is stopped must come back on its port. So the owner of a TCP port holds the UDP port with the same
+    number, which nobody uses; the tests of all languages do that. The kernel does not take these ports for outgoing
+    connections, for which it uses a higher range.
     """
     while True:
-        port = 10_000 + next(_offsets) % 2_000
-        with contextlib.suppress(OSError), socket.socket() as probe, socket.socket() as other:
+        port = 10_000 + secrets.randbelow(22_000)
+        with contextlib.suppress(OSError), socket.socket(type=socket.SOCK_DGRAM) as claim, socket.socket() as probe:
+            claim.bind(("127.0.0.1", port))
+            # Other programs listen without a claim.
             probe.bind(("127.0.0.1", port))
-            if beside:
-                other.bind(("127.0.0.1", port + beside))
+            # Stays open until the process ends.
+            claim.detach()
             return port
 
 
@@ -57,9 +56,10 @@ class Server:
     def __init__(self, directory: Path | None = None, *arguments: str) -> None:
         self._own_directory = None if directory else tempfile.TemporaryDirectory(prefix="redlock-")
         self.directory = directory or Path(self._own_directory.name)  # type: ignore[union-attr]
-        self.arguments = arguments
-        # The servers of a cluster talk to each other on a second port, higher by 10 000.
-        self.port = free_port(10_000 if "--cluster-enabled" in arguments else 0)
+        self.port = free_port()
+        # The servers of a cluster talk to each other on a second port.
+        bus = ("--cluster-port", str(free_port())) if "--cluster-enabled" in arguments else ()
+        self.arguments = (*arguments, *bus)
         self._process: subprocess.Popen[bytes] | None = None
         self._is_frozen = False
 

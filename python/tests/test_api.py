@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import copy
 import gc
 import inspect
@@ -92,14 +91,6 @@ def test_nested_leases_share_a_hold(client: redlock.Redlock, server: Server) -> 
     assert not server.keys("x")
 
 
-def test_tokens_grow(client: redlock.Redlock) -> None:
-    tokens = []
-    for _ in range(5):
-        with client.lock("x") as lease:
-            tokens.append(lease.token)
-    assert tokens == sorted(set(tokens))
-
-
 def test_fixed_lease(client: redlock.Redlock) -> None:
     lock = client.lock("x", ttl=timedelta(seconds=0.2))
     lease = lock.acquire()
@@ -125,17 +116,6 @@ def test_lost_wait_with_a_limit(client: redlock.Redlock) -> None:
     assert not waiter.is_alive()
 
 
-def test_extend(client: redlock.Redlock, server: Server) -> None:
-    with client.lock("x", ttl=5) as lease:
-        lease.extend(20)
-        assert 15 < lease.remaining() <= 18
-        lease.extend(1)
-        assert lease.remaining() > 15
-        assert int(server.cli("PTTL", "x")) > 15_000
-    with pytest.raises(redlock.NotHeld):
-        lease.extend(1)
-
-
 def test_leaving_a_block_after_a_loss(client: redlock.Redlock, server: Server) -> None:
     with pytest.raises(redlock.LockLost), client.lock("x"):
         server.cli("DEL", "x")
@@ -155,57 +135,6 @@ def test_a_block_whose_lease_was_given_away_ends_quietly(client: redlock.Redlock
         raise ZeroDivisionError
 
 
-def test_detach_and_attach(client: redlock.Redlock, server: Server) -> None:
-    lease = client.lock("x").acquire()
-    assert lease is not None
-    text = lease.detach()
-    assert text.startswith("redlock1:")
-    assert not lease.held
-    with pytest.raises(redlock.NotHeld):
-        lease.release()
-    with redlock.Redlock(server.url) as other:
-        taken = other.attach(text)
-        assert taken.held
-        assert taken.token == lease.token
-        with pytest.raises(redlock.LockLost):
-            client.attach(text)
-        assert taken.release() == "released"
-    with pytest.raises(redlock.InvalidArgument):
-        client.attach("redlock1:nonsense")
-
-
-def test_detach_refuses_nested_leases(client: redlock.Redlock) -> None:
-    with client.lock("x"), client.lock("x") as inner, pytest.raises(redlock.InvalidArgument):
-        inner.detach()
-
-
-def test_explicit_owners_join(client: redlock.Redlock, server: Server) -> None:
-    with redlock.Redlock(server.url) as other:
-        mine = client.lock("x", owner="user-42").acquire()
-        theirs = other.lock("x", owner="user-42").acquire(timeout=5)
-        assert mine is not None
-        assert theirs is not None
-        assert mine.owner == theirs.owner == "user-42"
-        assert theirs.token > mine.token
-        assert elsewhere(lambda: client.lock("x").acquire(timeout=0)) is None
-    with redlock.Redlock(server.url) as third:
-        assert third.lock("x", owner="user-42").release() == "released"
-        with pytest.raises(redlock.NotHeld):
-            third.lock("x", owner="user-42").release()
-
-
-def test_force_release(client: redlock.Redlock) -> None:
-    assert client.force_release("x") is False
-    with contextlib.suppress(redlock.LockLost), client.lock("x"):
-        assert client.force_release("x") is True
-
-
-def test_not_reentrant(client: redlock.Redlock) -> None:
-    lock = client.lock("x", reentrant=False)
-    with lock, pytest.raises(redlock.WouldDeadlock):
-        lock.acquire()
-
-
 def test_ping(client: redlock.Redlock, server: Server, own_server: Server) -> None:
     (status,) = client.ping()
     assert status.ok
@@ -218,25 +147,6 @@ def test_ping(client: redlock.Redlock, server: Server, own_server: Server) -> No
     assert status.cause
 
 
-def test_unavailable_names_each_node(own_server: Server) -> None:
-    own_server.stop()
-    client = redlock.Redlock([own_server.url], patience=0.1)
-    with pytest.raises(redlock.Unavailable) as caught:
-        client.lock("x").acquire()
-    assert list(caught.value.causes) == [f"127.0.0.1:{own_server.port}"]
-    with pytest.raises(redlock.Unavailable):
-        client.lock("x").inspect()
-    with pytest.raises(redlock.Unavailable):
-        client.lock("x").acquire(blocking=False)
-
-
-def test_conflict(client: redlock.Redlock, server: Server) -> None:
-    server.cli("SET", "x", "no lock")
-    with pytest.raises(redlock.KeyConflict):
-        client.lock("x").acquire()
-    assert server.cli("GET", "x") == "no lock"
-
-
 def test_a_closed_client(server: Server) -> None:
     with redlock.Redlock(server.url) as client:
         lease = client.lock("x").acquire()
@@ -246,21 +156,6 @@ def test_a_closed_client(server: Server) -> None:
     with pytest.raises(redlock.Closed):
         client.lock("x").acquire()
     client.close()
-
-
-def test_quorum(tmp_path_factory: pytest.TempPathFactory) -> None:
-    from servers import Server
-
-    with contextlib.ExitStack() as stack:
-        servers = [stack.enter_context(Server(tmp_path_factory.mktemp("node"))) for _ in range(3)]
-        client = stack.enter_context(redlock.Redlock([each.url for each in servers], reply_timeout=1))
-        with client.lock("x") as lease:
-            servers[0].kill()
-            lease.extend(20)
-            assert lease.held
-        with client.lock("x"):
-            pass
-        assert [each.ok for each in client.ping()] == [False, True, True]
 
 
 def test_decorator(client: redlock.Redlock) -> None:

@@ -657,18 +657,3 @@ loop.close()
 """
     )
     assert out.split() == ["True", "True"]
-
-
-def test_a_lock_outlives_a_killed_process_for_one_lease(server: Server, program: Program) -> None:
-    process = program(
-        """
-import os, redlock
-redlock.Redlock(os.environ["REDLOCK_URL"], watchdog=0.5).lock("x").acquire()
-print("held", flush=True)
-input()
-"""
-    )
-    assert process.stdout.readline() == "held\n"
-    process.kill()
-    with redlock.Redlock(server.url) as client, client.lock("x", wait=20):
-        pass

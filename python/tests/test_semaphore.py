@@ -109,17 +109,6 @@ def test_of_the_default_client(server: Server, monkeypatch: pytest.MonkeyPatch) 
             pass
 
 
-def test_a_name_of_something_else(client: redlock.Redlock) -> None:
-    with client.lock("gpu"), pytest.raises(redlock.KeyConflict):
-        client.semaphore("gpu", 2).acquire()
-    with client.semaphore("gpu", 2) as permit:
-        info = client.lock("gpu").inspect()
-        assert info is not None
-        assert (info.kind, info.owners) == ("semaphore", (permit.owner,))
-        with pytest.raises(redlock.KeyConflict):
-            client.lock("gpu").acquire()
-
-
 @pytest.mark.parametrize(
     ("permits", "options", "argument"),
     [
@@ -146,13 +135,3 @@ def test_what_makes_no_sense_is_refused(
 def test_what_cannot_be_had_is_refused(client: redlock.Redlock, n: object) -> None:
     with pytest.raises(redlock.InvalidArgument, match="n"):
         client.semaphore("gpu", 3).acquire(n=n)  # type: ignore[arg-type]
-
-
-def test_on_a_quorum() -> None:
-    with redlock.Redlock(["memory://a", "memory://b", "memory://c"]) as client:
-        gpus = client.semaphore("gpu", 2)
-        with gpus as one, gpus as other:
-            assert sorted(one.slots + other.slots) == [0, 1]
-            assert gpus.acquire(timeout=0) is None
-            assert gpus.available() == 0
-        assert gpus.available() == 2

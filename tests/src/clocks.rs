@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn a_server_expires_keys_by_its_own_clock() {
         let clock = WallClock::new(0);
-        let server = Server::launch(&["--save", ""], &clock.environment());
+        let server = Server::launch(&[], &clock.environment());
         assert!((seconds(&server) - now()).abs() < 10);
         let _: () = server.command(&["SET", "x", "1", "EX", "600"]);
         clock.set(Duration::from_secs(300), true);
@@ -105,7 +105,7 @@ mod tests {
     fn a_server_s_clock_runs_faster() {
         // A million times faster, so that one reading is enough.
         let clock = WallClock::new(1_000_000_000_000);
-        let server = Server::launch(&["--save", ""], &clock.environment());
+        let server = Server::launch(&[], &clock.environment());
         assert!(seconds(&server) > now() + 1000);
     }
 }

@@ -5,9 +5,10 @@ use std::{
     env, fs,
     path::{Path, PathBuf},
     process::{Child, Command},
-    thread::sleep,
-    time::{Duration, Instant},
+    time::Duration,
 };
+
+use crate::wait_until;
 
 /// How long a process may make no progress: far longer than a lease, and than the start of a virtual machine on a busy
 /// computer.
@@ -63,11 +64,7 @@ pub fn commands(variable: &str) -> Vec<(String, String)> {
     each.map(|(name, command)| (name.to_owned(), command.to_owned())).collect()
 }
 
-/// Polls `condition` until it is true. Panics after `PATIENCE`.
-pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
-        sleep(Duration::from_millis(5));
-    }
+/// Polls `happened` until it is true. Panics after `PATIENCE`.
+pub fn until(what: &str, happened: impl FnMut() -> bool) {
+    wait_until(PATIENCE, what, happened);
 }

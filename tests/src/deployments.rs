@@ -3,22 +3,17 @@
 
 use std::{
     collections::{BTreeSet, HashSet},
-    thread::sleep,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use crate::server::{Server, free_port};
+use crate::{port::Port, server::Server, wait_until};
 
 const SLOTS: usize = 16_384;
 /// How long servers may take to find and to replace each other on a busy machine.
 const SETTLING: Duration = Duration::from_secs(60);
 
-fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !condition() {
-        assert!(started.elapsed() < SETTLING, "not within {SETTLING:?}: {what}");
-        sleep(Duration::from_millis(10));
-    }
+fn until(what: &str, happened: impl FnMut() -> bool) {
+    wait_until(SETTLING, what, happened);
 }
 
 /// The value of a line `name:value`, as in INFO.
@@ -33,6 +28,8 @@ pub struct Cluster {
     servers: Vec<Server>,
     masters: usize,
     ids: Vec<String>,
+    /// The ports on which the servers talk to each other.
+    _buses: Vec<Port>,
 }
 
 impl Cluster {
@@ -44,17 +41,17 @@ impl Cluster {
     /// Starts a cluster whose servers have these options.
     pub fn with_args(masters: usize, replicas: usize, args: &[&str]) -> Self {
         let count = masters * (1 + replicas);
-        let servers: Vec<(Server, u16)> = (0..count)
-            .map(|_| {
-                let bus = free_port();
-                let bus_text = bus.to_string();
-                let own = ["--save", "", "--appendonly", "no", "--cluster-enabled", "yes"];
-                let timing =
-                    ["--cluster-node-timeout", "1000", "--cluster-port", &bus_text, "--repl-diskless-sync-delay", "0"];
-                (Server::with_args(&[&own[..], &timing[..], args].concat()), bus)
+        let buses: Vec<Port> = (0..count).map(|_| Port::free()).collect();
+        let servers: Vec<Server> = buses
+            .iter()
+            .map(|bus| {
+                let bus = bus.number().to_string();
+                let own = ["--cluster-enabled", "yes", "--cluster-port", &bus];
+                let timing = ["--cluster-node-timeout", "1000", "--repl-diskless-sync-delay", "0"];
+                Server::with_args(&[&own[..], &timing[..], args].concat())
             })
             .collect();
-        for (index, (server, _)) in servers.iter().enumerate() {
+        for (index, server) in servers.iter().enumerate() {
             let _: String = server.command(&["CLUSTER", "SET-CONFIG-EPOCH", &(index + 1).to_string()]);
             if index < masters {
                 let (first, end) = (SLOTS * index / masters, SLOTS * (index + 1) / masters);
@@ -62,13 +59,12 @@ impl Cluster {
                 let _: String = server.command(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]);
             }
         }
-        let (port, bus) = (servers[0].0.port().to_string(), servers[0].1.to_string());
-        for (server, _) in &servers[1..] {
+        let (port, bus) = (servers[0].port().to_string(), buses[0].number().to_string());
+        for server in &servers[1..] {
             let _: String = server.command(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
         }
-        let servers: Vec<Server> = servers.into_iter().map(|(server, _)| server).collect();
         let ids = servers.iter().map(|server| server.command(&["CLUSTER", "MYID"])).collect();
-        let cluster = Self { servers, masters, ids };
+        let cluster = Self { servers, masters, ids, _buses: buses };
         cluster.agree();
         for index in masters..count {
             let master = (index - masters) / replicas;
@@ -231,7 +227,7 @@ impl Watched {
 
     /// Starts servers with these options, and Sentinels with these lines of configuration.
     pub fn with_args(replicas: usize, args: &[&str], lines: &str) -> Self {
-        let own = ["--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0"];
+        let own = ["--repl-diskless-sync-delay", "0"];
         let master = Server::with_args(&[&own[..], args].concat());
         let port = master.port().to_string();
         let mut servers = vec![master];

@@ -1,16 +1,15 @@
-//! Helpers shared by the tests of all layers: real servers with faults, a common interface to servers and in-memory
-//! nodes, the shared scenarios and the drivers that run them in each language, checkers of histories, processes of
-//! other languages and libraries, and the parts of the chaos tests: a faulty network, faulty clocks, random faults, and
-//! worker processes.
+//! Helpers shared by the tests of all layers: real servers with faults (the crate `redlock-servers`), a common interface
+//! to servers and in-memory nodes, the shared scenarios and the drivers that run them in each language, checkers of
+//! histories, processes of other languages and libraries, and the parts of the chaos tests: faulty clocks, random
+//! faults, and worker processes.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
-};
+use std::time::Duration;
 
 use redlock::Lease;
+pub use redlock_servers::{PATIENCE, locked, port, process, proxy, server, stub, tls, until, wait_until};
 
 pub mod campaign;
+pub mod clients;
 pub mod clocks;
 pub mod contender;
 pub mod deployments;
@@ -22,31 +21,13 @@ pub mod nemesis;
 pub mod nodes;
 pub mod observer;
 pub mod peer;
-pub mod process;
-pub mod proxy;
 pub mod register;
 pub mod scenario;
-pub mod server;
 pub mod sim;
 pub mod target;
 #[cfg(unix)]
 pub mod terminal;
-pub mod tls;
 pub mod worker;
-
-/// Locks a mutex, even if a thread panicked with it: the value it guards is consistent after each step.
-pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Polls `happened` until it is true. Panics after `limit`.
-pub async fn until(limit: Duration, what: &str, mut happened: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !happened() {
-        assert!(start.elapsed() < limit, "waited in vain until {what}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-}
 
 /// Waits until a server has no keys except those that may stay for a while: token counters, notes of ended tenures, and
 /// the marker of a node.

@@ -6,10 +6,7 @@
 //! lose its keys: never all nodes may have lost them at once, and without quarantine no more than 2q-N-1 within one
 //! lease.
 
-use std::{
-    thread::sleep,
-    time::{Duration, Instant},
-};
+use std::{thread::sleep, time::Duration};
 
 use fastrand::Rng;
 
@@ -17,6 +14,7 @@ use crate::{
     clocks::WallClock,
     proxy::{Cut, DIRECTIONS, Direction, Flow, Proxy},
     server::Server,
+    wait_until,
 };
 
 /// A fault of servers, or of the network before them.
@@ -119,11 +117,8 @@ impl Arena {
     /// Starts the servers and a proxy for each on both sides.
     pub fn start(plan: Plan) -> Self {
         let aof: &[&str] = if plan.durable { &["yes", "--appendfsync", "always"] } else { &["no"] };
-        let options = [
-            &["--enable-debug-command", "local", "--save", "", "--repl-diskless-sync-delay", "0", "--appendonly"],
-            aof,
-        ]
-        .concat();
+        let options =
+            [&["--enable-debug-command", "local", "--repl-diskless-sync-delay", "0", "--appendonly"], aof].concat();
         let faster = plan.clocks.unwrap_or_default();
         let clocks: Vec<WallClock> =
             (0..plan.nodes).filter(|_| plan.clocks.is_some()).map(|_| WallClock::new(faster)).collect();
@@ -282,7 +277,7 @@ impl Arena {
                 let port = server.port().to_string();
                 let _: () = replica.command(&["REPLICAOF", "127.0.0.1", &port]);
                 let synchronised = || replica.command::<String>(&["INFO", "replication"]).contains("link_status:up");
-                wait(&synchronised, "the replica follows");
+                wait_until(NOTICED, "the replica follows", synchronised);
                 // From here on the replica lags.
                 let _: () = replica.command(&["REPLICAOF", "NO", "ONE"]);
                 sleep(lasting / 2);
@@ -303,7 +298,7 @@ impl Arena {
         }
         if self.quarantine {
             let server = &self.servers[node];
-            wait(&|| server.command::<bool>(&["EXISTS", MARKER]), "clients notice that the node forgot");
+            wait_until(NOTICED, "clients notice that the node forgot", || server.command(&["EXISTS", MARKER]));
         } else {
             sleep(self.lease);
         }
@@ -346,13 +341,5 @@ fn launch(options: &[&str], clock: Option<&WallClock>) -> Server {
     match clock {
         Some(clock) => Server::launch(options, &clock.environment()),
         None => Server::with_args(options),
-    }
-}
-
-fn wait(condition: &dyn Fn() -> bool, what: &str) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < NOTICED, "not within {NOTICED:?}: {what}");
-        sleep(Duration::from_millis(5));
     }
 }

@@ -12,13 +12,13 @@ use std::{
 };
 
 use redlock::{
-    Client, Config, Event, Lease, LockError, LockOptions, Owner, ReleaseOutcome, TokenKey, Ttl, Wire,
-    protocol::script::scripts,
+    Client, Config, Event, Lease, LockError, Owner, ReleaseOutcome, TokenKey, Ttl, Wire, protocol::script::scripts,
 };
 use redlock_tests::{
+    clients::options,
     deployments::{Cluster, Watched},
     locked,
-    server::{DIRECTORY, Server},
+    server::{SOCKET, Server},
     tls::Certificates,
 };
 
@@ -26,12 +26,6 @@ const LONG: Duration = Duration::from_secs(60);
 /// How long to wait for a lock that another client holds. If a busy server did not answer within that time, the acquire
 /// would fail with `unavailable` instead of `timeout`.
 const BRIEF: Duration = Duration::from_millis(500);
-
-fn options(change: impl FnOnce(&mut LockOptions)) -> LockOptions {
-    let mut options = LockOptions::default();
-    change(&mut options);
-    options
-}
 
 async fn until(what: &str, happened: impl FnMut() -> bool) {
     redlock_tests::until(LONG, what, happened).await;
@@ -718,15 +712,13 @@ async fn sentinels_with_tls() {
 #[tokio::test]
 async fn a_socket_file_with_a_user() {
     let rules = documented();
-    let path = format!("{DIRECTORY}/locks.sock");
-    let server = Server::with_args(&["--save", "", "--unixsocket", &path]);
+    let server = Server::with_args(&["--unixsocket", SOCKET]);
     permit(&server, &rules.server);
-    let path = server.directory().join("locks.sock");
     let set = |config: &mut Config| {
         config.username = Some("locks".into());
         config.password = Some("secret".into());
     };
-    let url = [format!("unix://{}", path.display())];
+    let url = [format!("unix://{}", server.socket().display())];
     let (one, other) = (watched(&url, set).0, watched(&url, set).0);
     everything(&one, &other).await.unwrap();
     assert_eq!(denied(&server), BTreeSet::new());

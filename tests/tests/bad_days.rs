@@ -12,12 +12,8 @@ use redlock::{Client, Config, Lease, LockError, LockOptions, LostReason, Ttl};
 use redlock_tests::{
     deployments::{Cluster, Watched},
     server::Server,
+    stub::{HTTP, Stub},
     tls::Certificates,
-};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpListener,
-    task::JoinHandle,
 };
 
 /// More than any case takes by itself on a busy machine.
@@ -98,45 +94,6 @@ async fn is_waited_out(deployment: &str, fault: &str, client: &Client, words: &[
     lease.release().await.unwrap();
 }
 
-/// A program that accepts connections on a port and speaks no Redis.
-struct Stub {
-    port: u16,
-    task: JoinHandle<()>,
-}
-
-impl Drop for Stub {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-impl Stub {
-    /// Sends `answer` in reply to the first request of each connection; without an answer it never sends anything.
-    async fn start(answer: Option<&'static [u8]>) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let task = tokio::spawn(async move {
-            let mut connections = Vec::new();
-            while let Ok((mut stream, _)) = listener.accept().await {
-                if let Some(answer) = answer {
-                    tokio::spawn(async move {
-                        let mut request = [0; 4096];
-                        let _ = stream.read(&mut request).await;
-                        let _ = stream.write_all(answer).await;
-                    });
-                } else {
-                    connections.push(stream);
-                }
-            }
-        });
-        Self { port, task }
-    }
-
-    fn url(&self, scheme: &str) -> String {
-        format!("{scheme}://127.0.0.1:{}", self.port)
-    }
-}
-
 fn with_login(server: &Server, login: &str) -> String {
     server.url().replace("://", &format!("://{login}@"))
 }
@@ -159,14 +116,14 @@ async fn addresses_that_lead_nowhere() {
 
 #[tokio::test]
 async fn something_else_answers() {
-    let http = Stub::start(Some(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")).await;
+    let http = Stub::start(Some(HTTP));
     let words = ["does not speak Redis' protocol", "right port"];
     fails_at_once("single", "the port speaks HTTP", client(&http.url("redis"), |_| {}), &words).await;
     fails_at_once("cluster", "the port speaks HTTP", client(&http.url("redis+cluster"), |_| {}), &words).await;
     let sentinel = format!("{}/main", http.url("redis+sentinel"));
     fails_at_once("sentinel", "the port speaks HTTP", client(&sentinel, |_| {}), &words).await;
     fails_at_once("TLS", "the port speaks HTTP", client(&http.url("rediss"), |_| {}), &["TLS", "redis://"]).await;
-    let silent = Stub::start(None).await;
+    let silent = Stub::start(None);
     for scheme in ["redis", "rediss", "redis+cluster", "redis+sentinel"] {
         let path = if scheme.ends_with("sentinel") { "/main" } else { "" };
         let silent = client(&format!("{}{path}", silent.url(scheme)), |_| {});
@@ -202,7 +159,7 @@ async fn wrong_logins() {
     let high = client(&format!("{}/99", server.url()), |_| {});
     fails_at_once("single", "database out of range", high, &["DB index", "fewer databases"]).await;
 
-    let cluster = Server::with_args(&["--save", "", "--cluster-enabled", "yes"]);
+    let cluster = Server::with_args(&["--cluster-enabled", "yes"]);
     let one = client(&format!("{}/1", cluster.url()), |_| {});
     fails_at_once("a cluster's server", "database 1", one, &["redis+cluster://"]).await;
     let sentinel = Watched::start(0);
@@ -230,7 +187,7 @@ fn texts<'a>(owned: &'a [String], more: &[&'a str]) -> Vec<&'a str> {
 async fn tls_that_does_not_match() {
     let files = Certificates::make();
     let arguments = files.arguments("server");
-    let server = Server::with_args(&texts(&arguments, &["--save", ""]));
+    let server = Server::with_args(&texts(&arguments, &[]));
     let trusting = |config: &mut Config| config.tls.ca = Some(files.path("ca.crt"));
     let known = |config: &mut Config| {
         trusting(config);
@@ -251,7 +208,7 @@ async fn tls_that_does_not_match() {
     fails_in_time("TLS", "redis:// to a port with TLS", &plain, &["rediss://"]).await;
 
     let arguments = files.arguments("elsewhere");
-    let misnamed = Server::with_args(&texts(&arguments, &["--save", "", "--tls-auth-clients", "no"]));
+    let misnamed = Server::with_args(&texts(&arguments, &["--tls-auth-clients", "no"]));
     let wrong = client(&misnamed.url(), trusting);
     fails_at_once("TLS", "certificate of another host", wrong, &["TLS", "not valid for name"]).await;
 
@@ -304,7 +261,7 @@ async fn is_busy(server: &Server) {
 
 #[tokio::test]
 async fn a_script_that_never_ends() {
-    let server = Server::with_args(&["--save", "", "--lua-time-limit", "50"]);
+    let server = Server::with_args(&["--lua-time-limit", "50"]);
     let url = server.url();
     for deployment in ["single, connected before", "single, not connected"] {
         let client = client(&url, |_| {});
@@ -411,7 +368,7 @@ async fn a_server_that_takes_no_more_connections() {
 
 #[tokio::test]
 async fn a_cluster_that_is_down() {
-    let server = Server::with_args(&["--save", "", "--cluster-enabled", "yes"]);
+    let server = Server::with_args(&["--cluster-enabled", "yes"]);
     let unassigned = client(&server.url().replace("redis:", "redis+cluster:"), |_| {});
     is_waited_out("cluster", "CLUSTERDOWN: slots that nobody serves", &unassigned, &["CLUSTERDOWN"], async || {
         let _: () = server.command(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
@@ -468,7 +425,7 @@ async fn ends_at_its_deadline(deployment: &str, fault: &str, lease: &Lease, bad:
 
 #[tokio::test]
 async fn a_held_lock_and_a_busy_server() {
-    let server = Server::with_args(&["--save", "", "--lua-time-limit", "50"]);
+    let server = Server::with_args(&["--lua-time-limit", "50"]);
     let (_client, lease) = held(&server.url()).await;
     let mut busy = None;
     ends_at_its_deadline("single", "BUSY while held", &lease, || busy = Some(keep_busy(&server))).await;

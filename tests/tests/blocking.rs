@@ -6,12 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redlock::{Client, Config, LockError, LockOptions, ReleaseOutcome, Ttl};
-use redlock_tests::server::Server;
-
-fn client(server: &Server) -> Client {
-    Client::new(Config::new([server.url()])).unwrap()
-}
+use redlock::{LockError, LockOptions, ReleaseOutcome, Ttl};
+use redlock_tests::{clients::client, server::Server};
 
 fn exists(server: &Server, name: &str) -> bool {
     server.command(&["EXISTS", name])
@@ -20,7 +16,7 @@ fn exists(server: &Server, name: &str) -> bool {
 #[test]
 fn a_guard_is_released_at_the_end_of_its_scope() {
     let server = Server::start();
-    let lock = client(&server).lock("scope", LockOptions::default()).unwrap();
+    let lock = client([server.url()]).lock("scope", LockOptions::default()).unwrap();
     for _ in 0..200 {
         let guard = lock.acquire_blocking().unwrap();
         assert!(guard.held() && exists(&server, "scope"));
@@ -32,7 +28,7 @@ fn a_guard_is_released_at_the_end_of_its_scope() {
 #[test]
 fn a_panic_releases_a_guard() {
     let server = Server::start();
-    let lock = client(&server).lock("panic", LockOptions::default()).unwrap();
+    let lock = client([server.url()]).lock("panic", LockOptions::default()).unwrap();
     let body = AssertUnwindSafe(|| {
         let _guard = lock.acquire_blocking().unwrap();
         std::panic::resume_unwind(Box::new("the body failed"));
@@ -44,7 +40,7 @@ fn a_panic_releases_a_guard() {
 #[test]
 fn a_release_returns_its_outcome_and_is_made_once() {
     let server = Server::start();
-    let lock = client(&server).lock("outcome", LockOptions::default()).unwrap();
+    let lock = client([server.url()]).lock("outcome", LockOptions::default()).unwrap();
     assert_eq!(lock.acquire_blocking().unwrap().release().unwrap(), ReleaseOutcome::Released);
 
     let lost = lock.acquire_blocking().unwrap();
@@ -62,7 +58,7 @@ fn a_release_returns_its_outcome_and_is_made_once() {
 #[test]
 fn a_try_does_not_wait_and_a_wait_has_its_limit() {
     let server = Server::start();
-    let client = client(&server);
+    let client = client([server.url()]);
     let mut options = LockOptions::default();
     options.wait = Some(Duration::from_millis(50));
     let lock = client.lock("busy", options).unwrap();
@@ -78,7 +74,7 @@ fn a_try_does_not_wait_and_a_wait_has_its_limit() {
 #[test]
 fn leases_are_extended_changed_and_attached() {
     let server = Server::start();
-    let client = client(&server);
+    let client = client([server.url()]);
     let mut options = LockOptions::default();
     options.ttl = Ttl::Fixed(Duration::from_secs(5));
     let lease = client.lock("extended", options.clone()).unwrap().acquire_blocking().unwrap();
@@ -113,7 +109,7 @@ fn leases_are_extended_changed_and_attached() {
 #[test]
 fn a_guard_that_async_code_drops_is_released_in_the_background() {
     let server = Server::start();
-    let lock = client(&server).lock("async", LockOptions::default()).unwrap();
+    let lock = client([server.url()]).lock("async", LockOptions::default()).unwrap();
     let guard = lock.acquire_blocking().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async move {

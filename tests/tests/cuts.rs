@@ -26,6 +26,7 @@ use redlock_tests::{
     event_loop::Loop,
     proxy::{Cut, DIRECTIONS, Direction, Proxy},
     server::Server,
+    until,
 };
 use tokio::task::spawn_blocking;
 
@@ -74,14 +75,6 @@ fn go_on() -> Result<(), LockError> {
 /// Limits the duration of every call, whatever happens to its connection.
 async fn returns<T>(what: &str, call: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, call).await.unwrap_or_else(|_| panic!("{what} does not return"))
-}
-
-async fn until(what: &str, mut happened: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !happened() {
-        assert!(start.elapsed() < PATIENCE, "waited in vain until {what}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
 }
 
 impl Case {
@@ -142,7 +135,7 @@ impl Case {
         }
         // A release returns once a majority has confirmed it. If the last node were cut off before its own release
         // arrives, it would deny the next acquire. With a second node cut off, that would look like another holder.
-        until("all nodes have released it", || !self.exists()).await;
+        until(PATIENCE, "all nodes have released it", || !self.exists()).await;
         match call {
             Call::First | Call::Try | Call::TryBlocking | Call::TryHosted | Call::FirstHosted => {
                 armed();
@@ -217,7 +210,7 @@ impl Case {
                 armed();
                 let waiting = tokio::spawn(lock.acquire());
                 // Either the waiter has subscribed, or its connection was cut before.
-                until("the waiter waits", || {
+                until(PATIENCE, "the waiter waits", || {
                     let cut = self.proxies.iter().all(|proxy| DIRECTIONS.iter().all(|way| !proxy.is_armed(*way)));
                     cut || self.subscribers() == 1
                 })
@@ -279,7 +272,7 @@ async fn cut(servers: &Arc<Vec<Server>>, call: Call, way: Direction, stride: u64
             _ => &["ok", "unconfirmed", "unavailable"],
         };
         assert!(expected.contains(&outcome), "{call:?} cut after {after} of {length} {way:?}: {outcome}");
-        until(&format!("{call:?} cut after {after} of {length} {way:?} leaves nothing"), || {
+        until(PATIENCE, &format!("{call:?} cut after {after} of {length} {way:?} leaves nothing"), || {
             !case.exists() && case.subscribers() == 0
         })
         .await;
@@ -302,7 +295,7 @@ async fn every_byte(nodes: usize, calls: &[Call], stride: u64) {
         }
     }
     for server in servers.iter() {
-        until("no connection is left", || {
+        until(PATIENCE, "no connection is left", || {
             let clients = |kind| server.command::<String>(&["CLIENT", "LIST", "TYPE", kind]).lines().count();
             // The only client left is the connection of this command.
             clients("normal") == 1 && clients("pubsub") == 0
@@ -359,7 +352,7 @@ async fn a_lost_message_costs_one_poll() {
     let other = Client::new(Config::new([servers[0].url()])).unwrap();
     let holder = lock(&other, &case.name).acquire().await.unwrap();
     let waiting = tokio::spawn(case.lock().acquire());
-    until("the waiter is subscribed", || case.subscribers() == 1).await;
+    until(PATIENCE, "the waiter is subscribed", || case.subscribers() == 1).await;
     case.proxies[0].swallow(Direction::Replies, b"message");
     let start = Instant::now();
     holder.release().await.unwrap();

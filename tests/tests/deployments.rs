@@ -10,6 +10,7 @@ use std::{
 
 use redlock::{Client, Config, Event, Lease, LockError, LockOptions, LostReason, Owner, ReleaseOutcome, Ttl};
 use redlock_tests::{
+    clients::{client_with, options},
     deployments::{Cluster, Watched},
     history::{self, Findings, Hold},
     process::monotonic,
@@ -18,19 +19,11 @@ use redlock_tests::{
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 fn client(urls: &[String], change: impl FnOnce(&mut Config)) -> Client {
-    let mut config = Config::new(urls.iter().cloned());
-    change(&mut config);
-    Client::new(config).unwrap()
+    client_with(urls, change)
 }
 
 fn on(url: String) -> Client {
     client(&[url], |_| {})
-}
-
-fn options(change: impl FnOnce(&mut LockOptions)) -> LockOptions {
-    let mut options = LockOptions::default();
-    change(&mut options);
-    options
 }
 
 /// Waits for a condition that becomes true soon, at no known time.

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use redlock::{Client, Config, Lease, LockError, LockOptions, Owner, ReleaseOutcome, Ttl, Wire};
 use redlock_tests::{
+    PATIENCE,
+    clients::{WAITER_LEASE, client, options},
     nothing_stays,
     proxy::{Direction, Flow, Proxy},
     server::Server,
@@ -13,23 +15,16 @@ use redlock_tests::{
 };
 use tokio::{sync::mpsc, task::JoinHandle};
 
-const PATIENCE: Duration = Duration::from_secs(20);
-/// For how long a client's places count after it last confirmed them.
-const WAITER_LEASE: Duration = Duration::from_secs(5);
-
-fn client(url: &str) -> Client {
-    Client::new(Config::new([url])).unwrap()
-}
-
 fn fair(client: &Client) -> redlock::Lock {
     fair_with(client, |_| {})
 }
 
 fn fair_with(client: &Client, change: impl FnOnce(&mut LockOptions)) -> redlock::Lock {
-    let mut options = LockOptions::default();
-    options.fair = true;
-    change(&mut options);
-    client.lock("x", options).unwrap()
+    let fair = options(|options| {
+        options.fair = true;
+        change(options);
+    });
+    client.lock("x", fair).unwrap()
 }
 
 fn queued(server: &Server) -> usize {
@@ -91,7 +86,7 @@ async fn waiters_are_served_in_the_order_of_their_requests() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_try_and_a_newcomer_never_go_ahead() {
     let server = Server::start();
-    let (one, two) = (client(&server.url()), client(&server.url()));
+    let (one, two) = (client([server.url()]), client([server.url()]));
     // Writes the place of a client that counts as alive but sends nothing. The lock is free.
     let now: Vec<String> = server.command(&["TIME"]);
     let soon = (now[0].parse::<u64>().unwrap() + 3).to_string() + "000000";
@@ -118,12 +113,12 @@ async fn a_try_and_a_newcomer_never_go_ahead() {
 #[tokio::test(flavor = "multi_thread")]
 async fn waiters_that_are_gone_hold_nobody_up_for_longer_than_one_of_them() {
     let server = Server::start();
-    let holder = fair(&client(&server.url())).acquire().await.unwrap();
+    let holder = fair(&client([server.url()])).acquire().await.unwrap();
     let (granted, mut order) = mpsc::unbounded_channel();
     let gone: Vec<(Proxy, Client)> = (0..4)
         .map(|_| {
             let proxy = Proxy::start(server.port());
-            let client = client(&proxy.url());
+            let client = client([proxy.url()]);
             (proxy, client)
         })
         .collect();
@@ -131,7 +126,7 @@ async fn waiters_that_are_gone_hold_nobody_up_for_longer_than_one_of_them() {
     for (number, (_, client)) in gone.iter().enumerate() {
         waiting.push(waits(&server, client, number, &granted).await);
     }
-    let live = client(&server.url());
+    let live = client([server.url()]);
     waits(&server, &live, 99, &granted).await;
     for (proxy, _) in &gone {
         proxy.flow(Direction::Requests, Flow::Lose);
@@ -150,8 +145,8 @@ async fn waiters_that_are_gone_hold_nobody_up_for_longer_than_one_of_them() {
 async fn a_lost_message_costs_one_beat() {
     let server = Server::start();
     let proxy = Proxy::start(server.port());
-    let waiter = client(&proxy.url());
-    let holder = fair(&client(&server.url())).acquire().await.unwrap();
+    let waiter = client([proxy.url()]);
+    let holder = fair(&client([server.url()])).acquire().await.unwrap();
     let (granted, mut order) = mpsc::unbounded_channel();
     waits(&server, &waiter, 0, &granted).await;
     let wakes = || server.command::<Vec<String>>(&["PUBSUB", "CHANNELS", "redlock_wake:{x}:*"]).len();
@@ -168,7 +163,7 @@ async fn a_lost_message_costs_one_beat() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_that_gives_up_leaves_the_queue_and_passes_its_grant_on() {
     let server = Server::start();
-    let (one, two) = (client(&server.url()), client(&server.url()));
+    let (one, two) = (client([server.url()]), client([server.url()]));
     let holder = fair(&one).acquire().await.unwrap();
     let (granted, mut order) = mpsc::unbounded_channel();
     let first = waits(&server, &one, 1, &granted).await;
@@ -197,7 +192,7 @@ async fn a_waiter_that_gives_up_leaves_the_queue_and_passes_its_grant_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn waiters_queue_again_after_the_queue_was_lost() {
     let mut server = Server::start();
-    let (one, two) = (client(&server.url()), client(&server.url()));
+    let (one, two) = (client([server.url()]), client([server.url()]));
     let holder = fair_with(&one, |options| options.ttl = Ttl::Fixed(Duration::from_secs(1))).acquire().await.unwrap();
     let (granted, mut order) = mpsc::unbounded_channel();
     for number in 0..6 {
@@ -226,7 +221,7 @@ async fn waiters_queue_again_after_the_queue_was_lost() {
 #[tokio::test(flavor = "multi_thread")]
 async fn owners_that_hold_the_lock_do_not_queue() {
     let server = Server::start();
-    let (one, two) = (client(&server.url()), client(&server.url()));
+    let (one, two) = (client([server.url()]), client([server.url()]));
     let shared = |client: &Client| fair_with(client, |options| options.owner = Some("both".to_owned()));
     let lease = shared(&one).acquire().await.unwrap();
     let (granted, mut order) = mpsc::unbounded_channel();
@@ -246,7 +241,7 @@ async fn owners_that_hold_the_lock_do_not_queue() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_kind_of_release_lets_the_next_waiter_in() {
     let server = Server::start();
-    let (one, two) = (client(&server.url()), client(&server.url()));
+    let (one, two) = (client([server.url()]), client([server.url()]));
     let (granted, mut order) = mpsc::unbounded_channel();
     // Released by a client whose lock is not fair.
     let held = one.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
@@ -277,7 +272,7 @@ async fn every_kind_of_release_lets_the_next_waiter_in() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_grant_costs_three_scripts() {
     let server = Server::start();
-    let clients = [client(&server.url()), client(&server.url()), client(&server.url())];
+    let clients = [client([server.url()]), client([server.url()]), client([server.url()])];
     let turns = 100;
     // All clients have subscribed: the requests before that are not counted.
     let holder = fair(&clients[0]).acquire().await.unwrap();

@@ -14,6 +14,7 @@ use redlock::{
 };
 use redlock_tests::{
     campaign::number,
+    clients::{client, options},
     event_loop::Loop,
     nodes::{Backend, Node},
     server::Server,
@@ -23,14 +24,8 @@ use tokio::time::timeout;
 
 const SOON: Duration = Duration::from_secs(20);
 
-fn client(url: &str) -> Client {
-    Client::new(Config::new([url])).unwrap()
-}
-
 fn lock(client: &Client, owner: Option<&str>) -> Lock {
-    let mut options = LockOptions::default();
-    options.owner = owner.map(str::to_owned);
-    client.lock("x", options).unwrap()
+    client.lock("x", options(|options| options.owner = owner.map(str::to_owned))).unwrap()
 }
 
 /// Drops a release before anything was sent, for each way to request one. A waiter gets the lock long before its ttl
@@ -46,7 +41,7 @@ async fn a_release_that_nobody_awaits_is_made() {
             ("lock.release()", |lock, _| drop(lock.release(&Owner::Fresh))),
         ];
         for (what, release) in ways {
-            let client = client(&url);
+            let client = client([&url]);
             let (lock, other) = (lock(&client, None), lock(&client, Some("another")));
             let lease = lock.acquire().await.unwrap();
             // An acquire enters the queue when it is called, before it is awaited.
@@ -82,7 +77,7 @@ async fn attach(client: &Client, text: &str) -> redlock::Lease {
 async fn an_attach_that_nobody_awaits_leaves_the_text_as_it_was() {
     for backend in [Backend::Redis, Backend::Memory] {
         let node = Node::start(backend);
-        let (one, other) = (client(&node.url()), client(&node.url()));
+        let (one, other) = (client([node.url()]), client([node.url()]));
         for polls in 0..30 {
             let lease = lock(&one, Some("job")).acquire().await.unwrap();
             let text = lease.detach().unwrap();
@@ -116,7 +111,7 @@ async fn an_attach_that_nobody_awaits_leaves_the_text_as_it_was() {
 async fn an_attach_right_behind_one_that_was_given_up_attaches() {
     for backend in [Backend::Redis, Backend::Memory] {
         let node = Node::start(backend);
-        let client = client(&node.url());
+        let client = client([node.url()]);
         for given_up in 1..4 {
             let (lease, text) = loop {
                 let lease = lock(&client, Some("job")).acquire().await.unwrap();
@@ -144,7 +139,7 @@ async fn an_attach_right_behind_one_that_was_given_up_attaches() {
 #[tokio::test]
 async fn an_attach_that_a_host_gives_up_leaves_the_text_as_it_was() {
     let server = Server::start();
-    let (client, other) = (client(&server.url()), client(&server.url()));
+    let (client, other) = (client([server.url()]), client([server.url()]));
     for fetched in [false, true] {
         give_up(&server, &client, &other, fetched).await;
     }

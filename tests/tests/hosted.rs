@@ -17,7 +17,7 @@ use redlock::{
         completions::Started,
     },
 };
-use redlock_tests::{event_loop::Loop, server::Server};
+use redlock_tests::{clients::client, event_loop::Loop, server::Server, wait_until};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -28,13 +28,9 @@ fn pending(call: Result<Call, LockError>) -> u64 {
     }
 }
 
-fn client(server: &Server) -> Client {
-    Client::new(Config::new([server.url()])).unwrap()
-}
-
 /// A client, and a loop with a connection.
 fn connected(server: &Server) -> (Client, Loop) {
-    let (client, mut host) = (client(server), Loop::new());
+    let (client, mut host) = (client([server.url()]), Loop::new());
     let lock = client.lock("first", LockOptions::default()).unwrap();
     let lease = host.lease(host.calls.start(Acquire(&lock, lock.request(Owner::Fresh))));
     assert_eq!(host.release(&lease), ReleaseOutcome::Released);
@@ -45,14 +41,6 @@ fn keys(server: &Server) -> Vec<String> {
     let mut keys: Vec<String> = server.command(&["KEYS", "*"]);
     keys.retain(|key| !key.starts_with("redlock_token") && key != "redlock_node");
     keys
-}
-
-fn until(what: &str, mut happened: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !happened() {
-        assert!(start.elapsed() < LONG, "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 /// The number of connections on which the last command was a script.
@@ -152,8 +140,8 @@ fn a_loop_that_stands_still_leaves_nothing() {
     assert!(host.calls.abandon(id));
     server.thaw();
     // The loop takes no further turn.
-    until("the acquire ran", || server.command::<Vec<String>>(&["KEYS", "redlock_token*x*"]).len() == 1);
-    until("what it left is gone", || keys(&server).is_empty());
+    wait_until(LONG, "the acquire ran", || server.command::<Vec<String>>(&["KEYS", "redlock_token*x*"]).len() == 1);
+    wait_until(LONG, "what it left is gone", || keys(&server).is_empty());
 }
 
 #[test]
@@ -169,7 +157,7 @@ fn a_loop_that_ends_leaves_nothing() {
     pending(host.calls.start(Release(&lease)));
     drop(host);
     server.thaw();
-    until("both are gone", || keys(&server).is_empty());
+    wait_until(LONG, "both are gone", || keys(&server).is_empty());
     let mut next = Loop::new();
     let lease = next.lease(next.calls.start(Acquire(&asked, asked.request(Owner::Fresh))));
     assert_eq!(next.release(&lease), ReleaseOutcome::Released);
@@ -226,7 +214,7 @@ fn a_server_that_restarts_is_connected_to_again() {
 fn a_closed_client_ends_its_calls() {
     let server = Server::start();
     let (client, mut host) = connected(&server);
-    let other = self::client(&server);
+    let other = self::client([server.url()]);
     let lock = |client: &Client| client.lock("x", LockOptions::default()).unwrap();
     let (held, wanted) = (lock(&other), lock(&client));
     let lease = host.lease(host.calls.start(Acquire(&held, held.request(Owner::Fresh))));
@@ -255,6 +243,6 @@ fn a_release_that_is_given_up_while_the_loop_connects_takes_no_node_down() {
     let host = Loop::new();
     let id = pending(host.calls.start(Release(&lease)));
     assert!(host.calls.abandon(id));
-    until("it is released", || keys(&server).is_empty());
+    wait_until(LONG, "it is released", || keys(&server).is_empty());
     assert_eq!(events.try_recv().ok(), None);
 }

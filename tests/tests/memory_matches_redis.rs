@@ -8,14 +8,8 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    env, fs,
-    io::{BufRead, BufReader},
-    path::PathBuf,
-    process::{Child, Command, Stdio},
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering::Relaxed},
-    },
+    env,
+    sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -30,7 +24,10 @@ use redlock::{
         memory::{Memory, MemoryNode},
     },
 };
-use redlock_tests::sim::store::Store;
+use redlock_tests::{
+    server::{SOCKET, Server},
+    sim::store::Store,
+};
 
 const LOCKS: [&str; 4] = ["lock:a", "lock:b", "lock:c", "lock:d"];
 /// Read/write locks.
@@ -118,46 +115,6 @@ fn channels(lock: &str) -> Vec<String> {
     let mut channels = vec![channel(lock), inside_channel(lock)];
     channels.extend(CLIENTS.map(|client| wake(lock, client)));
     channels
-}
-
-/// A private redis-server, on a socket in a directory of its own.
-struct Server {
-    process: Child,
-    directory: PathBuf,
-    client: redis::Client,
-}
-
-impl Server {
-    fn start() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Relaxed);
-        let directory = env::temp_dir().join(format!("redlock-diff-{}-{number}", std::process::id()));
-        fs::create_dir_all(&directory).expect("a temporary directory");
-        let socket = directory.join("redis.sock");
-        let mut process = Command::new("redis-server")
-            .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
-            .arg(&socket)
-            .current_dir(&directory)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("redis-server must be installed");
-        let log = process.stdout.take().expect("piped");
-        let ready = |line: &String| line.contains("ready to accept connections");
-        let up = BufReader::new(log).lines().map_while(Result::ok).any(|line| ready(&line));
-        let client = redis::Client::open(format!("redis+unix://{}", socket.display()));
-        let server = Self { process, directory, client: client.expect("a valid URL") };
-        assert!(up, "redis-server did not start");
-        server
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // An error leaves only a process or a directory behind.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        let _ = fs::remove_dir_all(&self.directory);
-    }
 }
 
 /// The result of a call, as its caller sees it.
@@ -411,13 +368,13 @@ struct Diff {
 
 impl Diff {
     fn new(server: &Server, memory: Box<dyn Other>, seed: u64) -> Self {
-        let mut redis = server.client.get_connection().expect("redis is up");
+        let mut redis = server.connect().expect("redis is up");
         for script in all_scripts() {
             let sha: String =
                 redis::cmd("SCRIPT").arg("LOAD").arg(&script.source).query(&mut redis).expect("a script that compiles");
             assert_eq!(sha, script.sha);
         }
-        let mut heard_redis = server.client.get_connection().expect("redis is up");
+        let mut heard_redis = server.connect().expect("redis is up");
         for channel in all_names().flat_map(|lock| channels(lock)) {
             let subscribed =
                 heard_redis.send_packed_command(&redis::cmd("SUBSCRIBE").arg(channel).get_packed_command());
@@ -1424,7 +1381,7 @@ fn compare(other: impl Fn(u64) -> Box<dyn Other>, usual: u64) {
     let number = |name: &str| env::var(name).ok().map(|text| text.parse().expect("a number"));
     let seed = number("REDLOCK_SEED").unwrap_or_else(|| fastrand::u64(..));
     let steps = number("REDLOCK_DIFF_STEPS").unwrap_or(usual);
-    let server = Server::start();
+    let server = Server::with_args(&["--unixsocket", SOCKET]);
     let mut diff = Diff::new(&server, other(seed), seed);
     for step in 1..=steps {
         diff.step();

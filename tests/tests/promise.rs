@@ -12,22 +12,15 @@ use std::{
 };
 
 use redlock::{Client, Config, Event, Lease, LockError, LockOptions, LostReason, Owner, ReleaseOutcome, TokenKey, Ttl};
-use redlock_tests::server::Server;
+use redlock_tests::{
+    PATIENCE,
+    clients::{client_with, options, servers, urls},
+    server::Server,
+    until,
+};
 
 fn client(servers: &[Server], change: impl FnOnce(&mut Config)) -> Client {
-    let mut config = Config::new(servers.iter().map(Server::url));
-    change(&mut config);
-    Client::new(config).unwrap()
-}
-
-fn options(change: impl FnOnce(&mut LockOptions)) -> LockOptions {
-    let mut options = LockOptions::default();
-    change(&mut options);
-    options
-}
-
-fn servers(count: usize) -> Vec<Server> {
-    (0..count).map(|_| Server::start()).collect()
+    client_with(urls(servers), change)
 }
 
 /// Calls of each command since the statistics were reset, without those of this test itself.
@@ -42,15 +35,6 @@ fn calls(server: &Server) -> BTreeMap<String, u64> {
 
 fn reset(server: &Server) {
     let _: () = server.command(&["CONFIG", "RESETSTAT"]);
-}
-
-/// Waits for a condition that becomes true soon, at no known time.
-async fn until(what: &str, mut happened: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !happened() {
-        assert!(start.elapsed() < Duration::from_secs(20), "waited in vain until {what}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
 }
 
 fn keys(server: &Server) -> Vec<String> {
@@ -73,7 +57,7 @@ async fn calls_of_one_owner_at_the_same_time_share_a_tenure() {
         assert_eq!(one.release().await.unwrap(), ReleaseOutcome::Released);
         assert!(other.held());
         assert_eq!(other.release().await.unwrap(), ReleaseOutcome::Released);
-        until("the second tenure is given back", || keys(&servers[0]).is_empty()).await;
+        until(PATIENCE, "the second tenure is given back", || keys(&servers[0]).is_empty()).await;
     }
 }
 
@@ -131,12 +115,12 @@ async fn an_idle_waiter_polls_at_most_every_two_seconds() {
     let (holder, waiter) = (client(&server, |_| {}), client(&server, |_| {}));
     let lease = holder.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
     let waiting = tokio::spawn(waiter.lock("x", LockOptions::default()).unwrap().acquire());
-    until("the waiter is subscribed", || server[0].waiting("x") == 1).await;
+    until(PATIENCE, "the waiter is subscribed", || server[0].waiting("x") == 1).await;
     // This is the try that follows the subscription.
-    until("it tried again", || calls(&server[0]).get("evalsha").is_some_and(|count| *count >= 2)).await;
+    until(PATIENCE, "it tried again", || calls(&server[0]).get("evalsha").is_some_and(|count| *count >= 2)).await;
     reset(&server[0]);
     let watched = Instant::now();
-    until("it polled", || calls(&server[0]).get("evalsha").is_some_and(|count| *count >= 2)).await;
+    until(PATIENCE, "it polled", || calls(&server[0]).get("evalsha").is_some_and(|count| *count >= 2)).await;
     assert!(watched.elapsed() > Duration::from_secs(2), "{:?}", watched.elapsed());
     lease.release().await.unwrap();
     assert!(waiting.await.unwrap().unwrap().held());
@@ -153,13 +137,13 @@ async fn a_waiter_listens_to_as_few_nodes_as_share_one_with_every_quorum_and_to_
     let (holder, waiter) = (client(&servers, |_| {}), client(&servers, |_| {}));
     let lease = holder.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
     let waiting = tokio::spawn(waiter.lock("x", LockOptions::default()).unwrap().acquire());
-    until("three are listened to", || listened_to(&servers, |_| true).len() == 3).await;
+    until(PATIENCE, "three are listened to", || listened_to(&servers, |_| true).len() == 3).await;
     let first = listened_to(&servers, |_| true);
     servers[first[0]].stop();
-    until("three others are", || listened_to(&servers, |node| node != first[0]).len() >= 3).await;
+    until(PATIENCE, "three others are", || listened_to(&servers, |node| node != first[0]).len() >= 3).await;
     servers[first[1]].stop();
     let others = |node| !first[..2].contains(&node);
-    until("all that are left are", || listened_to(&servers, others).len() == 3).await;
+    until(PATIENCE, "all that are left are", || listened_to(&servers, others).len() == 3).await;
     lease.release().await.unwrap();
     assert!(waiting.await.unwrap().unwrap().held());
 }
@@ -252,7 +236,7 @@ async fn a_full_server_refuses_acquires_but_renews_and_releases() {
     assert_eq!(refused.code(), "unavailable");
     assert!(refused.to_string().contains("OOM"), "{refused}");
     reset(&server[0]);
-    until("it was renewed twice", || calls(&server[0]).get("evalsha").is_some_and(|count| *count >= 2)).await;
+    until(PATIENCE, "it was renewed twice", || calls(&server[0]).get("evalsha").is_some_and(|count| *count >= 2)).await;
     assert!(lease.held());
     assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
     assert_eq!(keys(&server[0]), Vec::<String>::new());
@@ -301,7 +285,7 @@ async fn two_of_five_nodes_may_be_out_and_three_may_not() {
         assert!(error.to_string().contains(&node.port().to_string()), "{error}");
     }
     nodes[1].thaw();
-    until("the thawed node votes", || nodes[1].command::<String>(&["PING"]) == "PONG").await;
+    until(PATIENCE, "the thawed node votes", || nodes[1].command::<String>(&["PING"]) == "PONG").await;
     let patient = client.lock("x", LockOptions::default()).unwrap();
     assert!(patient.acquire().await.unwrap().held());
 }
@@ -385,7 +369,7 @@ async fn strict_refuses_new_nodes_until_somebody_vouches_for_them() {
 
 /// A quorum of nodes that write to disk before they reply.
 fn durable_nodes() -> Vec<Server> {
-    (0..3).map(|_| Server::with_args(&["--save", "", "--appendonly", "yes", "--appendfsync", "always"])).collect()
+    (0..3).map(|_| Server::with_args(&["--appendonly", "yes", "--appendfsync", "always"])).collect()
 }
 
 /// Checks that a quorum grants a lock to `other` and still has the lock that it granted before.
@@ -482,17 +466,17 @@ async fn a_lease_that_is_extended_prolongs_its_counter_and_brings_it_back() {
     assert_eq!(calls(&server[0])["evalsha"], 1);
     // The extension is longer than the life of the counter.
     lease.extend(Duration::from_secs(90)).await.unwrap();
-    until("the counter is prolonged", || left() > 170_000).await;
+    until(PATIENCE, "the counter is prolonged", || left() > 170_000).await;
     assert_eq!(value(), token);
     // The counter was evicted, say. The next extension that would outlive it writes it again.
     let _: () = server[0].command(&["DEL", counter]);
     lease.extend(Duration::from_secs(600)).await.unwrap();
-    until("the counter is back", || left() > 1_100_000).await;
+    until(PATIENCE, "the counter is back", || left() > 1_100_000).await;
     assert_eq!(value(), token);
     // A counter that another client prolonged further, or raised, stays as it is.
     let _: () = server[0].command(&["SET", counter, "9007199254740000"]);
     lease.extend(Duration::from_secs(3600)).await.unwrap();
-    until("it was asked for", || calls(&server[0])["evalsha"] >= 7).await;
+    until(PATIENCE, "it was asked for", || calls(&server[0])["evalsha"] >= 7).await;
     assert_eq!((value().as_deref(), left()), (Some("9007199254740000"), -1));
     let _: () = server[0].command(&["DEL", counter]);
     lease.release().await.unwrap();
@@ -507,7 +491,7 @@ async fn a_lease_that_is_attached_and_renewed_prolongs_its_counter() {
     let lease = client.attach(&text, Owner::Fresh).await.unwrap();
     // The text does not say for how long the lock was held before, so the first renewal prolongs the counter.
     let left = || server[0].command::<i64>(&["PTTL", "redlock_token:{x}"]);
-    until("the counter is prolonged", || left() > 3_590_000).await;
+    until(PATIENCE, "the counter is prolonged", || left() > 3_590_000).await;
     assert_eq!(
         client.lock("x", LockOptions::default()).unwrap().inspect().await.unwrap().unwrap().token,
         lease.token()
@@ -548,7 +532,7 @@ async fn an_acquire_that_was_given_up_leaves_nothing_behind() {
         let _ = tokio::time::timeout(moment, lock.acquire()).await;
     }
     for node in &nodes {
-        until("all is released", || keys(node).is_empty()).await;
+        until(PATIENCE, "all is released", || keys(node).is_empty()).await;
     }
     assert!(lock.try_acquire().await.unwrap().is_some());
 }
@@ -572,10 +556,10 @@ async fn an_acquire_given_up_on_a_frozen_server_leaves_nothing_behind() {
         assert_eq!(error.code(), "unavailable");
         server[0].thaw();
         let thawed = Instant::now();
-        until("it is free", || keys(&server[0]).is_empty()).await;
+        until(PATIENCE, "it is free", || keys(&server[0]).is_empty()).await;
         assert!(thawed.elapsed() < Duration::from_secs(5), "{:?}", thawed.elapsed());
         // The lock stays free: no part of the request is still on its way.
-        until("it can be taken", || futures_util::FutureExt::now_or_never(lock.acquire()).is_none()).await;
+        until(PATIENCE, "it can be taken", || futures_util::FutureExt::now_or_never(lock.acquire()).is_none()).await;
         lock.acquire().await.unwrap().release().await.unwrap();
     }
 }
@@ -707,7 +691,7 @@ async fn a_second_close_returns_with_the_first() {
     server.freeze();
     let start = Instant::now();
     let first = tokio::spawn(client.close());
-    until("the first close has begun", || !lease.held()).await;
+    until(PATIENCE, "the first close has begun", || !lease.held()).await;
     client.close().await;
     assert!(start.elapsed() >= Duration::from_millis(900), "the second returned after {:?}", start.elapsed());
     first.await.unwrap();

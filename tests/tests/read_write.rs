@@ -12,10 +12,11 @@ use std::{
 };
 
 use redlock::{
-    Client, Config, Identity, Kind, Lease, LockError, LockOptions, LostReason, Owner, ReadWriteLock, ReleaseOutcome,
-    Request, Ttl, Wire,
+    Client, Config, Identity, Kind, Lease, LockError, LockOptions, LostReason, Owner, ReadWriteLock, Request, Ttl, Wire,
 };
 use redlock_tests::{
+    PATIENCE,
+    clients::{WAITER_LEASE, client_with, got, options, released},
     nothing_stays,
     proxy::{Direction, Flow, Proxy},
     server::Server,
@@ -23,14 +24,8 @@ use redlock_tests::{
 };
 use tokio::task::JoinHandle;
 
-const PATIENCE: Duration = Duration::from_secs(20);
-/// For how long a client's places count after it last confirmed them.
-const WAITER_LEASE: Duration = Duration::from_secs(5);
-
 fn client_of(urls: &[String]) -> Client {
-    let mut config = Config::new(urls.to_vec());
-    config.quarantine = false;
-    Client::new(config).unwrap()
+    client_with(urls, |config| config.quarantine = false)
 }
 
 fn client(server: &Server) -> Client {
@@ -42,9 +37,7 @@ fn lock(client: &Client) -> ReadWriteLock {
 }
 
 fn lock_with(client: &Client, change: impl FnOnce(&mut LockOptions)) -> Result<ReadWriteLock, LockError> {
-    let mut options = LockOptions::default();
-    change(&mut options);
-    client.read_write_lock("x", options)
+    client.read_write_lock("x", options(change))
 }
 
 async fn reader(client: &Client) -> Lease {
@@ -67,14 +60,6 @@ async fn waits(server: &Server, client: &Client, queue: &str) -> JoinHandle<Leas
     let waiter = tokio::spawn(async move { half.acquire().await.unwrap() });
     until(PATIENCE, "it has a place", || waiting(server, queue) == before + 1).await;
     waiter
-}
-
-async fn got(waiter: JoinHandle<Lease>) -> Lease {
-    tokio::time::timeout(PATIENCE, waiter).await.expect("it comes in").unwrap()
-}
-
-async fn released(lease: Lease) {
-    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,38 +12,14 @@ use redlock::{
     Ttl, Wire,
 };
 use redlock_tests::{
+    PATIENCE,
+    clients::{WAITER_LEASE, acquires, client, got, numbers, released, semaphore, semaphore_for},
     nothing_stays,
     proxy::{Direction, Flow, Proxy},
     server::Server,
     until,
 };
 use tokio::task::JoinHandle;
-
-const PATIENCE: Duration = Duration::from_secs(20);
-/// For how long a client's places count after it last confirmed them.
-const WAITER_LEASE: Duration = Duration::from_secs(5);
-
-fn client(url: &str) -> Client {
-    Client::new(Config::new([url])).unwrap()
-}
-
-fn semaphore(client: &Client, permits: u32) -> Semaphore {
-    client.semaphore("x", permits, LockOptions::default()).unwrap()
-}
-
-fn with_ttl(client: &Client, permits: u32, ttl: Duration) -> Semaphore {
-    let mut options = LockOptions::default();
-    options.ttl = Ttl::Fixed(ttl);
-    client.semaphore("x", permits, options).unwrap()
-}
-
-fn numbers(permit: &Lease) -> Vec<u32> {
-    permit.slots().iter().map(|slot| slot.number).collect()
-}
-
-async fn released(permit: Lease) {
-    assert_eq!(permit.release().await.unwrap(), ReleaseOutcome::Released);
-}
 
 fn waiting(server: &Server) -> usize {
     server.command(&["ZCARD", "redlock_queue:{x}"])
@@ -52,14 +28,9 @@ fn waiting(server: &Server) -> usize {
 /// Acquires `n` slots in the background. The waiter has its place when this returns.
 async fn waits(server: &Server, semaphore: &Semaphore, n: u32) -> JoinHandle<Lease> {
     let before = waiting(server);
-    let semaphore = semaphore.clone();
-    let waiter = tokio::spawn(async move { semaphore.acquire_many(n).await.unwrap() });
+    let waiter = acquires(semaphore, n);
     until(PATIENCE, "it has a place", || waiting(server) == before + 1).await;
     waiter
-}
-
-async fn got(waiter: JoinHandle<Lease>) -> Lease {
-    tokio::time::timeout(PATIENCE, waiter).await.expect("it comes in").unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -102,7 +73,7 @@ async fn no_more_slots_are_held_than_there_are() {
 #[tokio::test(flavor = "multi_thread")]
 async fn waiters_are_served_in_the_order_of_their_requests() {
     let server = Server::start();
-    let clients: Vec<Semaphore> = (0..3).map(|_| semaphore(&client(&server.url()), 2)).collect();
+    let clients: Vec<Semaphore> = (0..3).map(|_| semaphore(&client([server.url()]), 2)).collect();
     let holders = [clients[0].acquire().await.unwrap(), clients[1].acquire().await.unwrap()];
     let mut waiters = Vec::new();
     for number in 0..9 {
@@ -123,7 +94,7 @@ async fn waiters_are_served_in_the_order_of_their_requests() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_for_several_slots_is_not_overtaken_and_slots_freed_together_go_to_many() {
     let server = Server::start();
-    let (one, two) = (semaphore(&client(&server.url()), 4), semaphore(&client(&server.url()), 4));
+    let (one, two) = (semaphore(&client([server.url()]), 4), semaphore(&client([server.url()]), 4));
     let (first, second) = (one.acquire_many(2).await.unwrap(), one.acquire_many(2).await.unwrap());
     let large = waits(&server, &two, 3).await;
     let small: [JoinHandle<Lease>; 2] = [waits(&server, &one, 1).await, waits(&server, &two, 1).await];
@@ -176,8 +147,8 @@ async fn each_of_its_keys_may_be_lost() {
 async fn one_key_is_lost(lost: &str, how: &str) {
     const TTL: Duration = Duration::from_secs(4);
     let server = Server::start();
-    let (one, two) = (client(&server.url()), client(&server.url()));
-    let (ours, theirs) = (with_ttl(&one, 3, TTL), with_ttl(&two, 3, TTL));
+    let (one, two) = (client([server.url()]), client([server.url()]));
+    let (ours, theirs) = (semaphore_for(&one, 3, TTL), semaphore_for(&two, 3, TTL));
     let held = [ours.acquire_many(2).await.unwrap(), theirs.acquire().await.unwrap()];
     // The permits acquired from here on are renewed.
     let (ours, theirs) = (semaphore(&one, 3), semaphore(&two, 3));
@@ -227,7 +198,7 @@ async fn a_permit_outlives_the_loss_of_the_key() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_number_of_slots_may_differ_during_a_rollout() {
     let server = Server::start();
-    let client = client(&server.url());
+    let client = client([server.url()]);
     let (more, fewer) = (semaphore(&client, 4), semaphore(&client, 2));
     let all = more.acquire_many(3).await.unwrap();
     assert!(fewer.try_acquire().await.unwrap().is_none());
@@ -248,10 +219,10 @@ async fn the_number_of_slots_may_differ_during_a_rollout() {
 async fn a_dead_waiter_is_passed_over() {
     let server = Server::start();
     let proxy = Proxy::start(server.port());
-    let dying = client(&proxy.url());
-    let living = semaphore(&client(&server.url()), 1);
+    let dying = client([proxy.url()]);
+    let living = semaphore(&client([server.url()]), 1);
     let ttl = Duration::from_secs(1);
-    let held = with_ttl(&dying, 1, ttl).acquire().await.unwrap();
+    let held = semaphore_for(&dying, 1, ttl).acquire().await.unwrap();
     let dead: [JoinHandle<Result<Lease, LockError>>; 3] = std::array::from_fn(|_| {
         let semaphore = semaphore(&dying, 1);
         tokio::spawn(async move { semaphore.acquire().await })
@@ -277,7 +248,7 @@ async fn a_dead_waiter_is_passed_over() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_that_gives_up_leaves_nothing_behind() {
     let server = Server::start();
-    let (one, two) = (semaphore(&client(&server.url()), 2), semaphore(&client(&server.url()), 2));
+    let (one, two) = (semaphore(&client([server.url()]), 2), semaphore(&client([server.url()]), 2));
     let held = one.acquire().await.unwrap();
     let large = waits(&server, &two, 2).await;
     let small = waits(&server, &one, 1).await;
@@ -293,7 +264,7 @@ async fn a_waiter_that_gives_up_leaves_nothing_behind() {
 #[tokio::test(flavor = "multi_thread")]
 async fn any_client_of_the_name_sees_it_and_ends_it_by_force() {
     let server = Server::start();
-    let client = client(&server.url());
+    let client = client([server.url()]);
     let semaphore = semaphore(&client, 2);
     let (one, two) = (semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap());
     let waiter = waits(&server, &semaphore, 2).await;
@@ -317,7 +288,7 @@ async fn any_client_of_the_name_sees_it_and_ends_it_by_force() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_permit_is_handed_over_with_its_slots() {
     let server = Server::start();
-    let (one, two) = (client(&server.url()), client(&server.url()));
+    let (one, two) = (client([server.url()]), client([server.url()]));
     let permit = semaphore(&one, 3).acquire_many(2).await.unwrap();
     let (slots, token) = (permit.slots().to_vec(), permit.token());
     let text = permit.detach().unwrap();
@@ -333,7 +304,7 @@ async fn a_permit_is_handed_over_with_its_slots() {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_owner_gives_back_its_own_newest_first() {
     let server = Server::start();
-    let client = client(&server.url());
+    let client = client([server.url()]);
     let (one, two) = (Identity::new(), Identity::new());
     let [single, double] = [1, 2].map(|n| semaphore(&client, 4).taking(n).unwrap());
     let request = |lock: &Lock, owner: &Identity| lock.request(Owner::Ambient(owner.clone()));
@@ -358,7 +329,7 @@ async fn each_owner_gives_back_its_own_newest_first() {
 #[tokio::test(flavor = "multi_thread")]
 async fn names_of_something_else_are_refused_and_left_alone() {
     let server = Server::start();
-    let client = client(&server.url());
+    let client = client([server.url()]);
     let (semaphore, lock) = (semaphore(&client, 2), client.lock("x", LockOptions::default()).unwrap());
     let read = client.read_write_lock("x", LockOptions::default()).unwrap().read().clone();
     let permit = semaphore.acquire().await.unwrap();
@@ -388,7 +359,7 @@ async fn names_of_something_else_are_refused_and_left_alone() {
 
 #[test]
 fn bad_input_is_refused_before_anything_is_sent() {
-    let client = client("redis://127.0.0.1:1");
+    let client = client(["redis://127.0.0.1:1"]);
     let refused = |made: Result<Semaphore, LockError>| match made {
         Err(LockError::Invalid { argument, .. }) => argument,
         other => panic!("{:?}", other.map(|_| ())),

@@ -11,47 +11,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redlock::{Client, Config, Kind, Lease, LockError, LockOptions, LostReason, Owner, ReleaseOutcome, Semaphore, Ttl};
-use redlock_tests::{locked, nothing_stays, server::Server, until};
+use redlock::{Client, Config, Kind, Lease, LockError, LockOptions, LostReason, Owner, Semaphore};
+use redlock_tests::{
+    PATIENCE,
+    clients::{acquires, client, client_with, got, numbers, released, semaphore, semaphore_for, servers, urls},
+    locked, nothing_stays,
+    server::Server,
+    until,
+};
 use tokio::task::JoinHandle;
-
-const PATIENCE: Duration = Duration::from_secs(20);
-
-fn servers(number: usize) -> Vec<Server> {
-    (0..number).map(|_| Server::start()).collect()
-}
-
-fn urls(servers: &[Server]) -> Vec<String> {
-    servers.iter().map(Server::url).collect()
-}
-
-fn client_with(servers: &[Server], change: impl FnOnce(&mut Config)) -> Client {
-    let mut config = Config::new(urls(servers));
-    change(&mut config);
-    Client::new(config).unwrap()
-}
-
-fn client(servers: &[Server]) -> Client {
-    client_with(servers, |_| {})
-}
-
-fn semaphore(client: &Client, permits: u32) -> Semaphore {
-    client.semaphore("x", permits, LockOptions::default()).unwrap()
-}
-
-fn with_ttl(client: &Client, permits: u32, ttl: Duration) -> Semaphore {
-    let mut options = LockOptions::default();
-    options.ttl = Ttl::Fixed(ttl);
-    client.semaphore("x", permits, options).unwrap()
-}
-
-fn numbers(permit: &Lease) -> Vec<u32> {
-    permit.slots().iter().map(|slot| slot.number).collect()
-}
-
-async fn released(permit: Lease) {
-    assert_eq!(permit.release().await.unwrap(), ReleaseOutcome::Released);
-}
 
 async fn clean(servers: &[Server]) {
     for server in servers.iter().filter(|server| server.is_up()) {
@@ -74,14 +42,9 @@ fn waiting(servers: &[Server]) -> bool {
 
 /// Acquires `n` slots in the background. The waiter listens when this returns.
 async fn waits(servers: &[Server], semaphore: &Semaphore, n: u32) -> JoinHandle<Lease> {
-    let semaphore = semaphore.clone();
-    let waiter = tokio::spawn(async move { semaphore.acquire_many(n).await.unwrap() });
+    let waiter = acquires(semaphore, n);
     until(PATIENCE, "it listens", || waiting(servers)).await;
     waiter
-}
-
-async fn got(waiter: JoinHandle<Lease>) -> Lease {
-    tokio::time::timeout(PATIENCE, waiter).await.expect("it comes in").unwrap()
 }
 
 /// What the holders believe: never a slot with two holders, and tokens of a slot increase.
@@ -117,7 +80,7 @@ impl Inside {
 async fn no_more_slots_are_held_than_there_are() {
     for nodes in [3, 5] {
         let servers = servers(nodes);
-        let (one, two) = (client(&servers), client(&servers));
+        let (one, two) = (client(urls(&servers)), client(urls(&servers)));
         for permits in [1, 2, 3] {
             let (ours, theirs) = (semaphore(&one, permits), semaphore(&two, permits));
             let mut held = Vec::new();
@@ -156,7 +119,7 @@ async fn no_more_slots_are_held_than_there_are() {
 #[tokio::test(flavor = "multi_thread")]
 async fn several_slots_are_acquired_at_once() {
     let servers = servers(3);
-    let (one, two) = (semaphore(&client(&servers), 3), semaphore(&client(&servers), 3));
+    let (one, two) = (semaphore(&client(urls(&servers)), 3), semaphore(&client(urls(&servers)), 3));
     let double = one.acquire_many(2).await.unwrap();
     assert_eq!(numbers(&double).len(), 2);
     assert!(two.try_acquire_many(2).await.unwrap().is_none());
@@ -176,7 +139,7 @@ async fn several_slots_are_acquired_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_wakes_waiters_without_a_poll() {
     let servers = servers(3);
-    let (one, two) = (semaphore(&client(&servers), 1), semaphore(&client(&servers), 1));
+    let (one, two) = (semaphore(&client(urls(&servers)), 1), semaphore(&client(urls(&servers)), 1));
     let mut held = one.acquire().await.unwrap();
     let mut fastest = Duration::MAX;
     for round in 0..6 {
@@ -196,7 +159,7 @@ async fn a_release_wakes_waiters_without_a_poll() {
 #[tokio::test(flavor = "multi_thread")]
 async fn as_many_callers_as_slots_all_get_one() {
     let servers = servers(3);
-    let clients: Vec<Client> = (0..20).map(|_| client(&servers)).collect();
+    let clients: Vec<Client> = (0..20).map(|_| client(urls(&servers))).collect();
     // The markers exist, and all are connected.
     released(semaphore(&clients[0], 20).acquire().await.unwrap()).await;
     for number in [1_u32, 2] {
@@ -224,7 +187,7 @@ async fn as_many_callers_as_slots_all_get_one() {
 /// Lets many callers acquire and release; returns how many permits were granted.
 async fn at_once(servers: &[Server], permits: u32, (callers, rounds): (usize, usize)) -> usize {
     let inside = Arc::new(Inside::default());
-    let clients: Vec<Client> = (0..4).map(|_| client(servers)).collect();
+    let clients: Vec<Client> = (0..4).map(|_| client(urls(servers))).collect();
     let workers = (0..callers).map(|number| {
         let (inside, semaphore) = (inside.clone(), semaphore(&clients[number % 4], permits));
         tokio::spawn(async move {
@@ -258,7 +221,7 @@ async fn many_at_once() {
 async fn a_minority_that_is_down_or_frozen_keeps_nothing() {
     for freezes in [false, true] {
         let mut servers = servers(3);
-        let (one, two) = (client(&servers), client(&servers));
+        let (one, two) = (client(urls(&servers)), client(urls(&servers)));
         let (ours, theirs) = (semaphore(&one, 2), semaphore(&two, 2));
         released(ours.acquire_many(2).await.unwrap()).await;
         released(theirs.acquire().await.unwrap()).await;
@@ -290,7 +253,7 @@ async fn a_minority_that_is_down_or_frozen_keeps_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_majority_permits_are_lost_at_their_deadlines() {
     let mut servers = servers(3);
-    let client = client_with(&servers, |config| config.watchdog = Duration::from_secs(2));
+    let client = client_with(urls(&servers), |config| config.watchdog = Duration::from_secs(2));
     let semaphore = semaphore(&client, 2);
     let permit = semaphore.acquire().await.unwrap();
     servers[0].freeze();
@@ -313,7 +276,7 @@ async fn a_node_that_restarts_empty_does_not_vote_and_is_repaired() {
         config.max_ttl = max_ttl;
         config.watchdog = Duration::from_millis(1500);
     };
-    let (one, two) = (client_with(&servers, change), client_with(&servers, change));
+    let (one, two) = (client_with(urls(&servers), change), client_with(urls(&servers), change));
     let (ours, theirs) = (semaphore(&one, 2), semaphore(&two, 2));
     let held = [ours.acquire().await.unwrap(), theirs.acquire().await.unwrap()];
     held_everywhere(&servers, 2).await;
@@ -343,7 +306,7 @@ async fn a_node_that_restarts_empty_does_not_vote_and_is_repaired() {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_key_may_be_lost_on_one_node() {
     let servers = servers(3);
-    let (one, two) = (client(&servers), client(&servers));
+    let (one, two) = (client(urls(&servers)), client(urls(&servers)));
     for kind in ["", "slots", "taken", "slot_tokens"] {
         let key = if kind.is_empty() { "x".to_owned() } else { format!("redlock_{kind}:{{x}}") };
         for server in &servers {
@@ -373,10 +336,10 @@ async fn each_key_may_be_lost_on_one_node() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_granted_another_slot_counts_only_once_it_is_moved() {
     let servers = servers(3);
-    let (all, single) = (client(&servers), client(&servers[1..2]));
+    let (all, single) = (client(urls(&servers)), client(urls(&servers[1..2])));
     let long = Duration::from_secs(50);
     // On this node alone, slot 0 is taken.
-    let foreign = with_ttl(&single, 1, long).acquire().await.unwrap();
+    let foreign = semaphore_for(&single, 1, long).acquire().await.unwrap();
     let both = semaphore(&all, 2);
     for _ in 0..8 {
         let (first, second) = (both.acquire().await.unwrap(), both.acquire().await.unwrap());
@@ -402,7 +365,7 @@ async fn a_node_that_granted_another_slot_counts_only_once_it_is_moved() {
 #[tokio::test(flavor = "multi_thread")]
 async fn any_client_of_the_name_sees_it_and_ends_it_by_force() {
     let servers = servers(3);
-    let client = client(&servers);
+    let client = client(urls(&servers));
     let semaphore = semaphore(&client, 2);
     let (one, two) = (semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap());
     let waiter = waits(&servers, &semaphore, 2).await;
@@ -427,7 +390,7 @@ async fn any_client_of_the_name_sees_it_and_ends_it_by_force() {
 async fn a_permit_is_extended_renewed_and_handed_over_with_its_slots() {
     let servers = servers(3);
     let change = |config: &mut Config| config.watchdog = Duration::from_secs(1);
-    let (one, two) = (client_with(&servers, change), client_with(&servers, change));
+    let (one, two) = (client_with(urls(&servers), change), client_with(urls(&servers), change));
     let permit = semaphore(&one, 3).acquire_many(2).await.unwrap();
     permit.extend(Duration::from_secs(5)).await.unwrap();
     assert!(permit.remaining() > Duration::from_secs(3));
@@ -446,10 +409,10 @@ async fn a_permit_is_extended_renewed_and_handed_over_with_its_slots() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_holder_that_dies_frees_its_slots_and_waiters_of_a_client_keep_their_order() {
     let servers = servers(3);
-    let (one, two) = (client(&servers), client(&servers));
+    let (one, two) = (client(urls(&servers)), client(urls(&servers)));
     let ttl = Duration::from_secs(1);
     // Nobody renews it: as of a process that died.
-    let dead = with_ttl(&one, 2, ttl).acquire_many(2).await.unwrap();
+    let dead = semaphore_for(&one, 2, ttl).acquire_many(2).await.unwrap();
     let theirs = semaphore(&two, 2);
     let large = waits(&servers, &theirs, 2).await;
     let small = {

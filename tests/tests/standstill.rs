@@ -21,15 +21,16 @@ use redlock::{
         completions::Started,
     },
 };
-use redlock_tests::{event_loop::Loop, server::Server};
+use redlock_tests::{
+    clients::{client, servers, urls},
+    event_loop::Loop,
+    server::Server,
+    wait_until,
+};
 
 /// The longest time that an uncollected grant is kept, 5 s, and 5 s for a slow machine to do the rest.
 const OFFERED: Duration = Duration::from_secs(5 + 5);
 const LONG: Duration = Duration::from_secs(40);
-
-fn client(servers: &[&Server]) -> Client {
-    Client::new(Config::new(servers.iter().map(|server| server.url()))).unwrap()
-}
 
 fn lock(client: &Client) -> Lock {
     client.lock("x", LockOptions::default()).unwrap()
@@ -66,15 +67,6 @@ fn pending(call: Result<Call, LockError>) -> u64 {
     }
 }
 
-/// Waits for a condition that another thread or process makes true.
-fn until(what: &str, mut happened: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !happened() {
-        assert!(start.elapsed() < LONG, "waited in vain until {what}");
-        thread::sleep(Duration::from_millis(2));
-    }
-}
-
 /// The last token that was drawn.
 fn token(server: &Server) -> Option<String> {
     server.command(&["GET", "redlock_token:{x}"])
@@ -89,7 +81,7 @@ fn waiting(server: &Server, client: &Client, holder: &Lock) -> (Loop, Lease, u64
     let held = acquired(holder, LONG).unwrap();
     let id = pending(host.calls.start(Acquire(&free, free.request(Owner::Fresh))));
     host.calls.flush();
-    until("it listens", || {
+    wait_until(LONG, "it listens", || {
         host.turn(Duration::from_millis(5));
         server.command::<Vec<String>>(&["PUBSUB", "CHANNELS"]).len() == 1
     });
@@ -100,7 +92,7 @@ fn waiting(server: &Server, client: &Client, holder: &Lock) -> (Loop, Lease, u64
 #[test]
 fn a_loop_that_stands_still_holds_up_nobody_and_goes_on() {
     let server = Server::start();
-    let (ours, others) = (client(&[&server]), client(&[&server]));
+    let (ours, others) = (client([server.url()]), client([server.url()]));
     let (mut host, held, id) = waiting(&server, &ours, &lock(&others));
     released(&held);
     others_get_it_soon([&ours, &others]);
@@ -113,14 +105,14 @@ fn a_loop_that_stands_still_holds_up_nobody_and_goes_on() {
 #[test]
 fn a_loop_that_stands_still_with_nested_calls_holds_up_nobody() {
     let server = Server::start();
-    let (ours, others) = (client(&[&server]), client(&[&server]));
+    let (ours, others) = (client([server.url()]), client([server.url()]));
     let free = lock(&ours);
     let shared = || Request { owner: Owner::Explicit("shared".into()), ..free.request(Owner::Fresh) };
     let held = acquired(&lock(&others), LONG).unwrap();
     let mut host = Loop::new();
     let ids = [0, 1].map(|_| pending(host.calls.start(Acquire(&free, shared()))));
     host.calls.flush();
-    until("they listen", || {
+    wait_until(LONG, "they listen", || {
         host.turn(Duration::from_millis(5));
         server_waiters(&server) == 1
     });
@@ -135,7 +127,7 @@ fn a_loop_that_stands_still_with_nested_calls_holds_up_nobody() {
 #[test]
 fn a_wait_that_is_over_when_the_loop_goes_on_has_timed_out() {
     let server = Server::start();
-    let (ours, others) = (client(&[&server]), client(&[&server]));
+    let (ours, others) = (client([server.url()]), client([server.url()]));
     let (mut host, held, id) = waiting(&server, &ours, &lock(&others));
     let short = lock(&ours);
     let request = Request { wait: Some(Duration::from_secs(1)), ..short.request(Owner::Fresh) };
@@ -153,7 +145,7 @@ fn a_wait_that_is_over_when_the_loop_goes_on_has_timed_out() {
 #[test]
 fn a_thread_that_blocks_goes_ahead_of_the_tasks_it_stops() {
     let server = Server::start();
-    let (ours, others) = (client(&[&server]), client(&[&server]));
+    let (ours, others) = (client([server.url()]), client([server.url()]));
     let mut host = Loop::new();
     let (task, own, other) = (lock(&ours), lock(&ours), lock(&others));
     let held = acquired(&other, LONG).unwrap();
@@ -161,7 +153,7 @@ fn a_thread_that_blocks_goes_ahead_of_the_tasks_it_stops() {
     let id = pending(host.calls.start(Acquire(&task, of_thread(false, None))));
     host.calls.flush();
     let release = thread::spawn(move || {
-        until("a thread waits, too", || server_waiters(&server) >= 1);
+        wait_until(LONG, "a thread waits, too", || server_waiters(&server) >= 1);
         thread::sleep(Duration::from_millis(500));
         released(&held);
         server
@@ -183,20 +175,20 @@ fn server_waiters(server: &Server) -> usize {
 #[test]
 fn a_grant_that_a_task_has_not_collected_goes_to_its_thread() {
     let server = Server::start();
-    let (ours, others) = (client(&[&server]), client(&[&server]));
+    let (ours, others) = (client([server.url()]), client([server.url()]));
     let (task, own, other) = (lock(&ours), lock(&ours), lock(&others));
     let mut host = Loop::new();
     let held = acquired(&other, LONG).unwrap();
     let of_thread = |blocking, wait| Request { thread: Some(1), blocking, wait, ..task.request(Owner::Fresh) };
     let id = pending(host.calls.start(Acquire(&task, of_thread(false, None))));
     host.calls.flush();
-    until("it listens", || {
+    wait_until(LONG, "it listens", || {
         host.turn(Duration::from_millis(5));
         server_waiters(&server) == 1
     });
     let before = token(&server);
     released(&held);
-    until("it is granted", || token(&server) != before);
+    wait_until(LONG, "it is granted", || token(&server) != before);
     let lease = own
         .acquire_interruptible(of_thread(true, Some(Duration::from_secs(4))), &mut || Ok::<(), LockError>(()))
         .unwrap();
@@ -214,7 +206,7 @@ fn a_grant_that_a_task_has_not_collected_goes_to_its_thread() {
 #[test]
 fn a_first_try_that_nobody_polls_is_given_up() {
     let server = Server::start();
-    let (ours, others) = (client(&[&server]), client(&[&server]));
+    let (ours, others) = (client([server.url()]), client([server.url()]));
     let mut host = Loop::new();
     let free = lock(&ours);
     let first = host.lease(host.calls.start(Acquire(&free, free.request(Owner::Fresh))));
@@ -222,7 +214,7 @@ fn a_first_try_that_nobody_polls_is_given_up() {
     let before = token(&server);
     let id = pending(host.calls.start(Acquire(&free, free.request(Owner::Fresh))));
     host.calls.flush();
-    until("it is granted", || token(&server) != before);
+    wait_until(LONG, "it is granted", || token(&server) != before);
     others_get_it_soon([&ours, &others]);
     let lease = host.lease(Ok(Started::Pending(id)));
     assert_eq!(host.release(&lease), ReleaseOutcome::Released);
@@ -232,14 +224,14 @@ fn a_first_try_that_nobody_polls_is_given_up() {
 #[test]
 fn a_grant_that_nobody_drains_is_given_back() {
     let server = Server::start();
-    let (ours, others) = (client(&[&server]), client(&[&server]));
+    let (ours, others) = (client([server.url()]), client([server.url()]));
     let mut host = Loop::new();
     let free = lock(&ours);
     let first = host.lease(host.calls.start(Acquire(&free, free.request(Owner::Fresh))));
     assert_eq!(host.release(&first), ReleaseOutcome::Released);
     let id = pending(host.calls.start(Acquire(&free, free.request(Owner::Fresh))));
     // Takes turns without draining: the reply is read, and the result waits in the queue.
-    until("it is held", || {
+    wait_until(LONG, "it is held", || {
         host.calls.flush();
         free.token(&Owner::Fresh).is_some()
     });
@@ -252,7 +244,7 @@ fn a_grant_that_nobody_drains_is_given_back() {
 #[test]
 fn a_grant_that_was_fetched_and_is_not_taken_is_given_back() {
     let server = Server::start();
-    let (ours, others) = (client(&[&server]), client(&[&server]));
+    let (ours, others) = (client([server.url()]), client([server.url()]));
     let (calls, free) = (Calls::fetched(), lock(&ours));
     let offered = |number: i64| {
         let mut fetched = calls.fetch().unwrap();
@@ -281,7 +273,7 @@ fn a_grant_that_was_fetched_and_is_not_taken_is_given_back() {
 #[test]
 fn a_release_that_nobody_polls_is_sent() {
     let server = Server::start();
-    let (ours, others) = (client(&[&server]), client(&[&server]));
+    let (ours, others) = (client([server.url()]), client([server.url()]));
     let mut host = Loop::new();
     let (one, two) = (lock(&ours), ours.client_lock("y"));
     let lease = host.lease(host.calls.start(Acquire(&one, one.request(Owner::Fresh))));
@@ -307,7 +299,7 @@ fn scripts(server: &Server) -> u64 {
 #[test]
 fn a_release_whose_reply_is_read_late_has_released() {
     let server = Server::start();
-    let ours = client(&[&server]);
+    let ours = client([server.url()]);
     let mut host = Loop::new();
     let one = lock(&ours);
     // Loads the scripts, so that one request is enough from here on.
@@ -315,9 +307,9 @@ fn a_release_whose_reply_is_read_late_has_released() {
     assert_eq!(host.release(&first), ReleaseOutcome::Released);
     let lease = host.lease(host.calls.start(Acquire(&one, one.request(Owner::Fresh))));
     let id = pending(host.calls.start(Release(&lease)));
-    until("the server released it", || server.command::<i64>(&["EXISTS", "x"]) == 0);
+    wait_until(LONG, "the server released it", || server.command::<i64>(&["EXISTS", "x"]) == 0);
     let before = scripts(&server);
-    until("the background releases it, too", || scripts(&server) > before);
+    wait_until(LONG, "the background releases it, too", || scripts(&server) > before);
     let outcome = host.end(Ok(Started::Pending(id)));
     assert!(matches!(outcome, Ok(Value::Released("released"))), "{outcome:?}");
 }
@@ -328,7 +320,9 @@ fn a_loop_that_waits_for_replicas_holds_up_nobody() {
     let server = Server::start();
     let replica = Server::start();
     replica.command::<String>(&["REPLICAOF", "127.0.0.1", &server.port().to_string()]);
-    until("the replica is in step", || server.command::<String>(&["INFO", "replication"]).contains("state=online"));
+    wait_until(LONG, "the replica is in step", || {
+        server.command::<String>(&["INFO", "replication"]).contains("state=online")
+    });
     let mut config = Config::new([server.url()]);
     config.min_replicas = 1;
     let ours = Client::new(config).unwrap();
@@ -339,7 +333,7 @@ fn a_loop_that_waits_for_replicas_holds_up_nobody() {
     let before = token(&server);
     let id = pending(host.calls.start(Acquire(&one, one.request(Owner::Fresh))));
     host.calls.flush();
-    until("it is granted", || token(&server) != before);
+    wait_until(LONG, "it is granted", || token(&server) != before);
     released(&acquired(&ours.client_lock("y"), Duration::from_secs(8)).unwrap());
     let lease = host.lease(Ok(Started::Pending(id)));
     assert_eq!(host.release(&lease), ReleaseOutcome::Released);
@@ -360,14 +354,14 @@ impl Named for Client {
 #[test]
 fn an_attached_lease_that_nobody_takes_is_detached_again() {
     let server = Server::start();
-    let (ours, others) = (client(&[&server]), client(&[&server]));
+    let (ours, others) = (client([server.url()]), client([server.url()]));
     let mut host = Loop::new();
     let text = acquired(&lock(&others), LONG).unwrap().detach().unwrap();
     let fields = || server.command::<Vec<String>>(&["HKEYS", "x"]);
     let detached = fields();
     let id = pending(host.calls.start(Attach(&ours, &text, Owner::Fresh)));
-    until("it is attached", || fields() != detached);
-    until("it is detached again", || fields() == detached);
+    wait_until(LONG, "it is attached", || fields() != detached);
+    wait_until(LONG, "it is detached again", || fields() == detached);
     let lease = host.lease(Ok(Started::Pending(id)));
     assert!(lease.held() && fields() != detached);
     assert_eq!(host.release(&lease), ReleaseOutcome::Released);
@@ -377,9 +371,8 @@ fn an_attached_lease_that_nobody_takes_is_detached_again() {
 #[test]
 fn a_future_that_nobody_polls_keeps_nobody_out() {
     for nodes in [1, 3] {
-        let servers: Vec<Server> = (0..nodes).map(|_| Server::start()).collect();
-        let servers: Vec<&Server> = servers.iter().collect();
-        let (ours, others) = (client(&servers), client(&servers));
+        let servers = servers(nodes);
+        let (ours, others) = (client(urls(&servers)), client(urls(&servers)));
         for polls in 0..3 {
             let mut future: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(lock(&ours).acquire());
             let held = acquired(&lock(&others), LONG).unwrap();

@@ -2,12 +2,13 @@
 //! without a ttl, and operations on a value that this process does not hold by a lease.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redlock::{Client, Config, Lease, LockError, LockOptions, Memory, ReleaseOutcome, Retime, Ttl, Wire};
 use redlock_tests::{
     proxy::{Direction, Proxy},
     server::Server,
+    wait_until,
 };
 
 const LONG: Duration = Duration::from_secs(20);
@@ -30,14 +31,6 @@ fn options(value: &str, ttl: Ttl) -> LockOptions {
 
 async fn held(client: &Client, value: &str, ttl: Ttl) -> Lease {
     client.lock("x", options(value, ttl)).unwrap().acquire().await.unwrap()
-}
-
-fn until(what: &str, mut happened: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !happened() {
-        assert!(start.elapsed() < LONG, "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 fn get(server: &Server) -> Option<String> {
@@ -240,14 +233,14 @@ async fn a_quorum_decides_about_a_value() {
     lease.let_go().unwrap();
     assert!(!lease.held());
     let value = client.value("x", "mine").unwrap();
-    until("all have it", || servers.iter().all(|server| get(server).as_deref() == Some("mine")));
+    wait_until(LONG, "all have it", || servers.iter().all(|server| get(server).as_deref() == Some("mine")));
     let _: String = servers[0].command(&["SET", "x", "other", "PX", "9000"]);
     assert!(value.is_there().await.unwrap() && value.retime(Retime::Set, 5_000).await.unwrap());
-    until("the others end earlier", || servers[1..].iter().all(|server| pttl(server) <= 5_000));
+    wait_until(LONG, "the others end earlier", || servers[1..].iter().all(|server| pttl(server) <= 5_000));
     assert!(pttl(&servers[0]) > 5_000, "a foreign key was touched");
     let _: String = servers[1].command(&["SET", "x", "other", "PX", "9000"]);
     assert!(!value.is_there().await.unwrap() && !value.release().await.unwrap());
-    until("the third released all the same", || get(&servers[2]).is_none());
+    wait_until(LONG, "the third released all the same", || get(&servers[2]).is_none());
 
     let _: i64 = servers[0].command(&["DEL", "x"]);
     let _: i64 = servers[1].command(&["DEL", "x"]);
@@ -261,7 +254,7 @@ async fn a_quorum_decides_about_a_value() {
     assert!(matches!(value.release().await, Err(LockError::Unavailable { .. })));
     servers[0].thaw();
     servers[1].thaw();
-    until("it is gone everywhere", || servers.iter().all(|server| get(server).is_none()));
+    wait_until(LONG, "it is gone everywhere", || servers.iter().all(|server| get(server).is_none()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -279,7 +272,7 @@ async fn a_lease_that_was_let_go_is_known_by_its_value_alone() {
     let waits = client.lock("x", options("next", TEN)).unwrap();
     assert!(waits.try_acquire().await.unwrap().is_none());
     let waiting = tokio::spawn(waits.acquire());
-    until("it listens", || server.waiting("x") > 0);
+    wait_until(LONG, "it listens", || server.waiting("x") > 0);
     assert!(other.value("x", "mine").unwrap().release().await.unwrap());
     assert!(waiting.await.unwrap().unwrap().held());
     client.close().await;

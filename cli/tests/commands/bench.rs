@@ -99,23 +99,19 @@ fn absurd_options_are_refused_by_name() {
 #[cfg(unix)]
 #[test]
 fn a_signal_ends_it_and_leaves_nothing_behind() {
-    use std::{
-        process::Stdio,
-        time::{Duration, Instant},
-    };
+    use std::process::Stdio;
 
+    use redlock_tests::wait_until;
     use rustix::process::{Pid, Signal, kill_process};
+
+    use crate::support::LIMIT;
 
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let server = Server::start();
         let mut bench = command(&["bench", "--seconds", "600"]);
         bench.env("REDLOCK_URL", server.url()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = bench.spawn().expect("redlock starts");
-        let started = Instant::now();
-        while keys(&server).is_empty() {
-            assert!(started.elapsed() < Duration::from_secs(60), "it acquires nothing");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_until(LIMIT, "it acquires something", || !keys(&server).is_empty());
         kill_process(Pid::from_child(&child), signal).expect("it runs");
         let output = child.wait_with_output().expect("redlock ends");
         assert_eq!(output.status.code(), Some(code), "{output:?}");

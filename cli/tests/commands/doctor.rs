@@ -1,14 +1,6 @@
 //! `doctor`: it names each planted fault, and says nothing of healthy deployments.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    io::{Read, Write},
-    net::{Shutdown, TcpListener, TcpStream},
-    path::Path,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
 use redlock::{
     Client, Config, LockError, LockOptions,
@@ -17,15 +9,18 @@ use redlock::{
 use redlock_tests::{
     clocks::WallClock,
     deployments::{Cluster, Watched},
-    server::{Server, not_redis},
+    proxy::{Direction, Proxy},
+    server::Server,
+    stub::{HTTP, Stub},
     tls::Certificates,
+    wait_until,
 };
 use serde_json::Value;
 
-use crate::support::{Ran, command, run};
+use crate::support::{LIMIT, Ran, command, run};
 
 /// A server that keeps its locks. Without a slow log: a busy machine is no fault of the server.
-const DURABLE: [&str; 6] = ["--save", "", "--appendonly", "yes", "--slowlog-log-slower-than", "-1"];
+const DURABLE: [&str; 4] = ["--appendonly", "yes", "--slowlog-log-slower-than", "-1"];
 
 fn doctor(urls: &str, more: &[&str]) -> Ran {
     // Long enough to tell 1 % of drift from the round trips, and no longer.
@@ -39,7 +34,7 @@ fn urls(servers: &[Server]) -> String {
 }
 
 fn servers(count: usize) -> Vec<Server> {
-    (0..count).map(|_| Server::with_args(&["--save", "", "--slowlog-log-slower-than", "-1"])).collect()
+    (0..count).map(|_| Server::with_args(&["--slowlog-log-slower-than", "-1"])).collect()
 }
 
 fn address(server: &Server) -> String {
@@ -169,7 +164,7 @@ fn fault_2_no_persistence() {
 fn fault_3_a_replica_named_as_a_node() {
     let mut servers = servers(2);
     let master = servers[0].port().to_string();
-    servers.push(Server::with_args(&["--save", "", "--replicaof", &format!("127.0.0.1 {master}")]));
+    servers.push(Server::with_args(&["--replicaof", &format!("127.0.0.1 {master}")]));
     let finding = finding(&urls(&servers), &[], "critical", "independence", Some(&address(&servers[2])));
     says(&finding, "found", &[&format!("is a replica of 127.0.0.1:{master}"), "a node, too"]);
 }
@@ -189,7 +184,7 @@ fn fault_5_a_clock_that_is_ahead() {
     let clock = WallClock::new(0);
     clock.set(Duration::from_secs(3), true);
     let mut servers = servers(2);
-    servers.push(Server::launch(&["--save", "", "--appendonly", "no"], &clock.environment()));
+    servers.push(Server::launch(&[], &clock.environment()));
     let odd = address(&servers[2]);
     says(&finding(&urls(&servers), &[], "warning", "clocks", Some(&odd)), "found", &["3.0 s ahead of the others'"]);
     let short = finding(&urls(&servers), &["--max-ttl", "8s"], "warning", "clocks", Some(&odd));
@@ -245,7 +240,8 @@ fn fault_7_another_quorum_in_the_fleet() {
 #[test]
 fn fault_8_an_old_version() {
     let server = Server::with_args(&DURABLE);
-    let old = Older::start(server.port());
+    let old = Proxy::start(server.port());
+    old.rewrite(Direction::Replies, age);
     let finding = finding(&old.url(), &[], "warning", "version", None);
     says(&finding, "found", &["Redis 5.", "RESP3"]);
     says(&finding, "advice", &["6.2"]);
@@ -304,14 +300,11 @@ fn a_node_in_quarantine_is_named() {
 fn a_replica_that_syncs_every_write_is_a_trap() {
     let servers = servers(3);
     let of = format!("127.0.0.1 {}", servers[0].port());
-    let replica =
-        Server::with_args(&["--save", "", "--appendonly", "yes", "--appendfsync", "always", "--replicaof", &of]);
+    let replica = Server::with_args(&["--appendonly", "yes", "--appendfsync", "always", "--replicaof", &of]);
     // The master lists a replica once it is connected.
-    let start = Instant::now();
-    while !servers[0].command::<String>(&["INFO", "replication"]).contains("state=online") {
-        assert!(start.elapsed() < Duration::from_secs(60), "the replica is never in step");
-        thread::sleep(Duration::from_millis(10));
-    }
+    wait_until(LIMIT, "the replica is in step", || {
+        servers[0].command::<String>(&["INFO", "replication"]).contains("state=online")
+    });
     let finding = finding(&urls(&servers), &[], "critical", "durability", Some(&address(&replica)));
     says(&finding, "found", &["appendfsync always", &address(&servers[0])]);
 }
@@ -341,50 +334,14 @@ fn a_server_that_is_down_wrong_frozen_or_forbidden_has_one_line_that_says_what_t
     server.stop();
     one_line(&server.url(), &[&address, "connection refused", "Check that the server is up"]);
 
-    one_line(&not_redis(), &["does not speak Redis' protocol", "Check the port"]);
+    let http = Stub::start(Some(HTTP));
+    one_line(&http.url("redis"), &["does not speak Redis' protocol", "Check the port"]);
 }
 
 #[test]
 fn a_store_in_memory_and_a_wrong_line_are_64() {
     assert_eq!(doctor("memory://x", &[]).code, 64);
     assert_eq!(run(command(&["doctor", "--interval", "soon"])).code, 64);
-}
-
-/// A proxy in front of a server, which makes it say that it is Redis 5.
-struct Older(u16);
-
-impl Older {
-    fn start(server: u16) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = listener.local_addr().expect("an address").port();
-        thread::spawn(move || {
-            for client in listener.incoming().map_while(Result::ok) {
-                let Ok(server) = TcpStream::connect(("127.0.0.1", server)) else { return };
-                let (Ok(from_client), Ok(to_client)) = (client.try_clone(), client.try_clone()) else { return };
-                let Ok(from_server) = server.try_clone() else { return };
-                thread::spawn(move || copy(from_client, server, |_| {}));
-                thread::spawn(move || copy(from_server, to_client, age));
-            }
-        });
-        Self(port)
-    }
-
-    fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.0)
-    }
-}
-
-/// Copies one direction of a connection to its end.
-fn copy(mut from: TcpStream, mut to: TcpStream, change: fn(&mut [u8])) {
-    let mut buffer = vec![0; 64 * 1024];
-    while let Ok(length @ 1..) = from.read(&mut buffer) {
-        change(&mut buffer[..length]);
-        if to.write_all(&buffer[..length]).is_err() {
-            break;
-        }
-    }
-    // Fails if the other direction has ended it.
-    let _ = to.shutdown(Shutdown::Both);
 }
 
 /// Changes the version's first digit. The reply to INFO begins with it, so that it is never in two reads.

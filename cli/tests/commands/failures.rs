@@ -1,7 +1,10 @@
 //! Servers that are down, wrong, frozen or closed to this user, and wrong lines: exit codes, and one line that says what
 //! to do.
 
-use redlock_tests::server::{Server, not_redis};
+use redlock_tests::{
+    server::Server,
+    stub::{HTTP, Stub},
+};
 
 use crate::support::{Ran, command, on, on_quorum, run};
 
@@ -55,8 +58,9 @@ fn a_server_that_is_down_is_69() {
 
 #[test]
 fn a_wrong_server_is_69() {
+    let http = Stub::start(Some(HTTP));
     for arguments in COMMANDS {
-        check(&with_url(&not_redis(), arguments), 69, &["does not speak Redis' protocol", "URL? Check", "--url"]);
+        check(&with_url(&http.url("redis"), arguments), 69, &["does not speak Redis' protocol", "URL? Check", "--url"]);
     }
 }
 

@@ -2,27 +2,16 @@
 
 use std::{
     process::{Child, Command, Stdio},
-    thread::sleep,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use redlock_tests::{
     deployments::{Cluster, Watched},
     server::Server,
+    wait_until,
 };
 
-use crate::support::{Ran, command, on, on_quorum, run};
-
-/// Far above the needs of a busy machine.
-const LIMIT: Duration = Duration::from_secs(60);
-
-fn until(what: &str, mut happened: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !happened() {
-        assert!(start.elapsed() < LIMIT, "waited in vain until {what}");
-        sleep(Duration::from_millis(5));
-    }
-}
+use crate::support::{LIMIT, Ran, command, on, on_quorum, run};
 
 /// A `redlock acquire` that waits. Its end gives up the wait.
 struct Waiter(Child);
@@ -83,7 +72,7 @@ impl Holding {
         let mut exec = command(&[&["exec"], arguments, &["--", "cat"]].concat());
         exec.env("REDLOCK_URL", server.url()).stdin(Stdio::piped()).stdout(Stdio::null());
         let holding = Self(exec.spawn().expect("redlock starts"));
-        until("the lock is held", || on(server, &["inspect", arguments[0]]).code == 0);
+        wait_until(LIMIT, "the lock is held", || on(server, &["inspect", arguments[0]]).code == 0);
         holding
     }
 
@@ -186,7 +175,7 @@ fn contended_locks_are_listed_with_their_waiters() {
         let waiters: Vec<Waiter> =
             ["order:1", "order:1", "order:2", "a{tag}b"].iter().map(|name| Waiter::start(&urls, name)).collect();
         let mut listed = Vec::new();
-        until("all waiters are counted", || {
+        wait_until(LIMIT, "all waiters are counted", || {
             listed = with_urls(&urls, &["ls", "--json"]).objects();
             listed.iter().map(|lock| lock["waiting"].as_u64().expect("a number")).sum::<u64>() == 4
         });
@@ -213,7 +202,7 @@ fn waiters_are_shown_in_the_order_of_their_turns() {
         let mut waiter = command(&["exec", "--fair", "--label", app, "x", "--", "true"]);
         waiter.env("REDLOCK_URL", server.url()).stdout(Stdio::null()).stderr(Stdio::null());
         waiters.push(Waiter(waiter.spawn().expect("redlock starts")));
-        until("it has its place", || queue().len() == waiters.len());
+        wait_until(LIMIT, "it has its place", || queue().len() == waiters.len());
     }
     let apps: Vec<_> = queue().iter().map(|waiter| waiter["app"].clone()).collect();
     assert_eq!(apps, ["first", "second"]);

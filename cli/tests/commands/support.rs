@@ -3,10 +3,14 @@
 use std::{
     io::Write,
     process::{Command, Stdio},
+    time::Duration,
 };
 
 use redlock_tests::server::Server;
 use serde_json::Value;
+
+/// Far above the needs of a busy machine.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// What a run of `redlock` left behind.
 #[derive(Debug)]

@@ -6,11 +6,10 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio, id},
     sync::atomic::{AtomicU32, Ordering::Relaxed},
-    thread::sleep,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use redlock_tests::server::Server;
+use redlock_tests::{server::Server, wait_until};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 /// Far above the needs of a busy machine.
@@ -22,12 +21,8 @@ pub(crate) fn rounds(usual: u32) -> u32 {
 }
 
 /// Polls `happened` until it is true. Panics after the limit.
-pub(crate) fn until(what: &str, mut happened: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !happened() {
-        assert!(start.elapsed() < LIMIT, "waited in vain until {what}");
-        sleep(Duration::from_millis(2));
-    }
+pub(crate) fn until(what: &str, happened: impl FnMut() -> bool) {
+    wait_until(LIMIT, what, happened);
 }
 
 /// A server, and a folder in which commands leave their notes.

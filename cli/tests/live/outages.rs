@@ -1,7 +1,10 @@
 //! `top`, `watch` and `web` with a server that is down, wrong, frozen or closed to this user: what to do, and the exit
 //! code.
 
-use redlock_tests::server::{Server, not_redis};
+use redlock_tests::{
+    server::Server,
+    stub::{HTTP, Stub},
+};
 
 use crate::{support::command, terminal::Terminal, web::Web};
 
@@ -42,9 +45,10 @@ fn servers_that_are_down_wrong_or_frozen_are_69() {
     let (mut down, mut frozen) = (Server::start(), Server::start());
     down.stop();
     frozen.freeze();
+    let http = Stub::start(Some(HTTP));
     check(&[
         Case { url: down.url(), code: 69, parts: ["connection refused", CHECK] },
-        Case { url: not_redis(), code: 69, parts: ["does not speak Redis' protocol", CHECK] },
+        Case { url: http.url("redis"), code: 69, parts: ["does not speak Redis' protocol", CHECK] },
         Case { url: frozen.url(), code: 69, parts: ["no answer", CHECK] },
     ]);
     frozen.thaw();

@@ -2,11 +2,10 @@
 
 use std::{
     process::{Child, Command, Stdio},
-    thread::sleep,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use redlock_tests::server::Server;
+use redlock_tests::{server::Server, wait_until};
 
 /// Far above the needs of a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -34,12 +33,9 @@ pub(crate) fn release(server: &Server, lease: &str) {
     assert!(output.status.success(), "{output:?}");
 }
 
-pub(crate) fn until(what: &str, mut happened: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !happened() {
-        assert!(start.elapsed() < LIMIT, "waited in vain until {what}");
-        sleep(Duration::from_millis(5));
-    }
+/// Polls `happened` until it is true. Panics after the limit.
+pub(crate) fn until(what: &str, happened: impl FnMut() -> bool) {
+    wait_until(LIMIT, what, happened);
 }
 
 /// A process that is killed at the end of a test.

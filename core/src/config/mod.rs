@@ -292,6 +292,11 @@ pub(crate) fn wire_ttl(ttl: Duration) -> String {
     if ttl == NEVER { "-1".to_owned() } else { ttl.as_millis().to_string() }
 }
 
+/// A time in ms, rounded up: what has begun counts.
+pub(crate) fn millis_up(time: Duration) -> u64 {
+    time.as_nanos().div_ceil(1_000_000).try_into().unwrap_or(u64::MAX)
+}
+
 /// The options of a lock, which its acquires use. [`Client::lock`](crate::Client::lock) checks them.
 ///
 /// ```

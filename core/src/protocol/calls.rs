@@ -4,7 +4,7 @@
 use std::{slice, sync::Arc, time::Duration};
 
 use crate::{
-    config::{NEVER, Settings, Wire, wire_ttl},
+    config::{NEVER, Settings, Wire, millis_up, wire_ttl},
     owner::{self, OwnerKey, rest_of, wire_owner},
     protocol::{
         names::Names,
@@ -537,7 +537,7 @@ impl Protocol {
 
 /// The ttl in ms of a lock that is taken for at least `time`. A server may count the millisecond that has begun.
 pub(super) fn rest_ttl(time: Duration) -> String {
-    (time.as_nanos().div_ceil(1_000_000) + 1).to_string()
+    (millis_up(time) + 1).to_string()
 }
 
 fn call(script: &'static Script, [keys, args]: [Vec<String>; 2]) -> ScriptCall {

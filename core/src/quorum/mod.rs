@@ -185,36 +185,15 @@ impl Quorum {
         LockError::Unavailable { needed: self.needed(), nodes: self.nodes.len(), causes }
     }
 
-    /// Sends a call to all nodes. Returns once `needed` of them ran the script, or once too few can. `read` parses a
-    /// reply.
+    /// Sends a call to all nodes. Returns once too few of them can run the script, or once `needed` of them did and the
+    /// others had the time `grace` to do so, too. `read` parses a reply.
     pub(crate) async fn gather<T>(
         self: &Arc<Self>,
-        driver: Driver,
-        call: &ScriptCall,
-        read: impl Fn(&Reply) -> Option<T>,
-    ) -> Result<Vec<(usize, T)>, LockError> {
-        self.gather_within(driver, call, read, None).await
-    }
-
-    /// Sends a call to all nodes as `gather` does, but gives the other nodes a short time once `needed` of them ran the
-    /// script.
-    pub(crate) async fn gather_most<T>(
-        self: &Arc<Self>,
-        driver: Driver,
-        call: &ScriptCall,
-        read: impl Fn(&Reply) -> Option<T>,
-    ) -> Result<Vec<(usize, T)>, LockError> {
-        self.gather_within(driver, call, read, Some(MINORITY_GRACE)).await
-    }
-
-    async fn gather_within<T>(
-        self: &Arc<Self>,
-        driver: Driver,
         call: &ScriptCall,
         read: impl Fn(&Reply) -> Option<T>,
         grace: Option<Duration>,
     ) -> Result<Vec<(usize, T)>, LockError> {
-        let mut answers = self.ask_all(driver, call);
+        let mut answers = self.ask_all(Driver::Background, call);
         let (mut replies, mut causes, mut wrong) = (Vec::new(), Vec::new(), 0);
         let gathered = answers.count(read, |node, answer| {
             match answer {

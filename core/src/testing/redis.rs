@@ -3,17 +3,24 @@
 
 use std::{
     fs,
-    net::TcpListener,
-    path::PathBuf,
-    process::{Child, Command, Stdio},
-    sync::atomic::{AtomicU64, Ordering::SeqCst},
+    sync::{Mutex, atomic::Ordering::SeqCst},
     thread,
 };
 
-use redis::{Client, Cmd, Value};
+use redis::Value;
+use redlock_servers::{
+    PATIENCE, locked,
+    port::Port,
+    proxy::{Direction::Requests, Proxy},
+    server::{SOCKET, Server},
+    stub::{HTTP, Stub},
+    tls::Certificates,
+    until,
+};
 use sha1_smol::Sha1;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
     sync::mpsc,
     task::JoinSet,
     time::Instant,
@@ -32,113 +39,23 @@ use crate::{
     server::NodeErrorKind,
 };
 
-/// A limit far above the time of any test here on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
 /// The reply time-out in tests that wait for it.
 const SHORT: Duration = Duration::from_millis(500);
 
-/// A real server in its own directory. Dropping it kills the server and removes the directory.
-struct Server {
-    port: u16,
-    dir: PathBuf,
-    options: Vec<String>,
-    child: Child,
+/// Runs a command over a new connection.
+fn run(server: &Server, words: &str) -> Value {
+    server.command(&words.split(' ').collect::<Vec<_>>())
 }
 
-/// A port below the range for outgoing connections. A client that connects to a local port in that range while nobody
-/// listens on it may connect to itself.
-fn free_port() -> u16 {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    loop {
-        let next = u64::from(std::process::id()) * 64 + NEXT.fetch_add(1, SeqCst);
-        let port = 20_000 + (next % 10_000) as u16;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
+fn exists(server: &Server, key: &str) -> bool {
+    server.command(&["EXISTS", key])
 }
 
-impl Server {
-    fn start(options: &[&str]) -> Self {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let port = free_port();
-        let number = COUNT.fetch_add(1, SeqCst);
-        let dir = std::env::temp_dir().join(format!("redlock-node-{}-{number}", std::process::id()));
-        fs::create_dir_all(&dir).unwrap();
-        let options: Vec<_> = options
-            .iter()
-            .map(|o| o.replace("{dir}", dir.to_str().unwrap()).replace("{port}", &port.to_string()))
-            .collect();
-        let child = Self::spawn(port, &dir, &options);
-        Self { port, dir, options, child }
-    }
-
-    /// Starts the server and returns once it accepts connections.
-    fn spawn(port: u16, dir: &PathBuf, options: &[String]) -> Child {
-        let mut server = Command::new("redis-server");
-        if !options.iter().any(|option| option == "--port") {
-            server.args(["--port", &port.to_string()]);
-        }
-        let child = server
-            .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"])
-            .arg(dir)
-            .args(options)
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let socket = dir.join("redis.sock");
-        let deadline = std::time::Instant::now() + PATIENCE;
-        // A socket file exists before the server listens on it.
-        let answers = || {
-            std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
-                || std::os::unix::net::UnixStream::connect(&socket).is_ok()
-        };
-        while !answers() {
-            assert!(std::time::Instant::now() < deadline, "redis-server did not start");
-            thread::yield_now();
-        }
-        child
-    }
-
-    fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    fn restart(&mut self) {
-        self.child = Self::spawn(self.port, &self.dir, &self.options);
-    }
-
-    fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
-    }
-
-    fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
-    }
-
-    /// Runs a command over a new connection.
-    fn run(&self, words: &str) -> Value {
-        let mut connection = Client::open(self.url()).unwrap().get_connection().unwrap();
-        let mut command = Cmd::new();
-        for word in words.split(' ') {
-            command.arg(word);
-        }
-        command.query(&mut connection).unwrap()
-    }
-
-    fn exists(&self, key: &str) -> bool {
-        self.run(&format!("EXISTS {key}")) == Value::Int(1)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = fs::remove_dir_all(&self.dir);
-    }
+/// A listener on a port of its own.
+fn listener() -> (Port, TcpListener) {
+    let (port, listener) = Port::listen();
+    listener.set_nonblocking(true).unwrap();
+    (port, TcpListener::from_std(listener).unwrap())
 }
 
 /// A node and its events.
@@ -206,20 +123,20 @@ fn del(key: &str) -> ScriptCall {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_script_is_loaded_when_the_server_forgot_it() {
-    let server = Server::start(&[]);
+    let server = Server::start();
     let tested = Tested::new(&server.url());
     let echo = call("return {1, ARGV[1], {KEYS[1]}, false}", &["k"], &["v"]);
     let text = |text: &str| Reply::Text(text.to_owned());
     let expected = Reply::List(vec![Reply::Int(1), text("v"), Reply::List(vec![text("k")]), Reply::List(vec![])]);
     assert_eq!(tested.eval(echo.clone()).await, Ok(expected.clone()));
-    server.run("SCRIPT FLUSH");
+    run(&server, "SCRIPT FLUSH");
     assert_eq!(tested.eval(echo.clone()).await, Ok(expected.clone()));
     assert_eq!(tested.eval(echo).await, Ok(expected));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_server_is_identified() {
-    let server = Server::start(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let server = Server::with_args(&["--appendonly", "yes", "--appendfsync", "always"]);
     let tested = Tested::new(&server.url());
     let mut call = call("return ARGV", &[], &["own"]);
     call.identify = true;
@@ -236,11 +153,11 @@ async fn the_server_is_identified() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_frozen_node_fails_fast_and_keeps_the_order_of_requests() {
-    let server = Server::start(&[]);
+    let mut server = Server::start();
     let mut tested = Tested::hasty(&server.url());
     tested.eval(set("x")).await.unwrap();
     tested.eval(del("x")).await.unwrap();
-    server.signal("-STOP");
+    server.freeze();
     let sent = SentOn::default();
     let error = tested.node.eval(Driver::Background, set("lock"), SHORT, sent.clone()).await;
     assert_eq!(error.unwrap_err().kind, NodeErrorKind::Unknown);
@@ -258,74 +175,25 @@ async fn a_frozen_node_fails_fast_and_keeps_the_order_of_requests() {
     let connection = sent.get().unwrap();
     let after = tested.node.eval_after(connection, del("lock"), SHORT).await;
     assert_eq!(after.unwrap_err().kind, NodeErrorKind::Unknown);
-    server.signal("-CONT");
+    server.thaw();
     tested.changed().await;
     assert!(matches!(tested.event().await, Event::NodeUp { .. }));
     assert_eq!(tested.eval(call("return 5", &[], &[])).await, Ok(Reply::Int(5)));
-    assert!(!server.exists("lock"));
-    assert!(!server.exists("y"));
-}
-
-/// Forwards connections to a server. On the first `frozen` connections it delays the requests.
-struct Proxy {
-    port: u16,
-    frozen: watch::Sender<u64>,
-    /// Incremented when a delayed request is forwarded, or a connection ends.
-    settled: watch::Receiver<u64>,
-    _task: Task,
-}
-
-impl Proxy {
-    async fn start(server: u16) -> Self {
-        let listener = tokio::net::TcpListener::bind(("127.0.0.1", free_port())).await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let frozen = watch::Sender::new(0);
-        let (settle, settled) = watch::channel(0);
-        let freezer = frozen.clone();
-        let task = async move {
-            let mut connections = JoinSet::new();
-            for number in 1.. {
-                let (mut near, _) = listener.accept().await.unwrap();
-                let (mut frozen, settle) = (freezer.subscribe(), settle.clone());
-                connections.spawn(async move {
-                    let far = tokio::net::TcpStream::connect(("127.0.0.1", server)).await;
-                    let mut far = far.unwrap();
-                    let (mut from_near, mut to_near) = near.split();
-                    let (mut from_far, mut to_far) = far.split();
-                    let requests = async {
-                        let mut buffer = vec![0; 65536];
-                        while let Ok(length @ 1..) = from_near.read(&mut buffer).await {
-                            let held = *frozen.borrow() >= number;
-                            frozen.wait_for(|frozen| *frozen < number).await.map(drop).unwrap();
-                            to_far.write_all(&buffer[..length]).await.unwrap();
-                            if held {
-                                settle.send_modify(|count| *count += 1);
-                            }
-                        }
-                    };
-                    tokio::select! {
-                        () = requests => {}
-                        _ = tokio::io::copy(&mut from_far, &mut to_near) => {}
-                    }
-                    settle.send_modify(|count| *count += 1);
-                });
-            }
-        };
-        Self { port, frozen, settled, _task: Task(tokio::spawn(task)) }
-    }
+    assert!(!exists(&server, "lock"));
+    assert!(!exists(&server, "y"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_barrier_holds_against_a_request_under_way() {
-    let server = Arc::new(Server::start(&[]));
-    let mut proxy = Proxy::start(server.port).await;
-    let tested = Arc::new(Tested::new(&format!("redis://127.0.0.1:{}", proxy.port)));
-    let (caller, freeze) = (Arc::clone(&tested), proxy.frozen.clone());
+    let server = Server::start();
+    let proxy = Arc::new(Proxy::start(server.port()));
+    let tested = Arc::new(Tested::new(&proxy.url()));
+    let (caller, freeze) = (Arc::clone(&tested), Arc::clone(&proxy));
     let give_up = move || {
         runtime::caller().block_on(async {
             let eval = |call, sent| caller.node.eval(Driver::Caller, call, PATIENCE, sent);
             eval(set("x"), SentOn::default()).await.unwrap();
-            freeze.send_replace(1);
+            freeze.hold_first(Requests, 1);
             let sent = SentOn::default();
             let mut eval = eval(set("lock"), sent.clone());
             // Polls several times, so that its bytes are sent.
@@ -338,25 +206,10 @@ async fn a_barrier_holds_against_a_request_under_way() {
     };
     let connection = tokio::task::spawn_blocking(give_up).await.unwrap();
     tested.node.eval_after(connection, del("lock"), PATIENCE).await.unwrap();
-    proxy.frozen.send_replace(0);
-    let settled = proxy.settled.wait_for(|count| *count > 0);
-    tokio::time::timeout(PATIENCE, settled).await.unwrap().map(drop).unwrap();
-    assert!(!server.exists("lock"));
-}
-
-/// A server that sends these bytes on every connection and closes it.
-async fn answering(bytes: &'static [u8]) -> (u16, Task) {
-    let listener = tokio::net::TcpListener::bind(("127.0.0.1", free_port())).await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let task = async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            let mut request = [0; 1024];
-            // With unread bytes the close would be a reset.
-            let _ = stream.read(&mut request).await;
-            let _ = stream.write_all(bytes).await;
-        }
-    };
-    (port, Task(tokio::spawn(task)))
+    let settled = proxy.settled();
+    proxy.hold_first(Requests, 0);
+    until(PATIENCE, "the request arrives or its connection ends", || proxy.settled() > settled).await;
+    assert!(!exists(&server, "lock"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -365,10 +218,10 @@ async fn a_reply_that_is_cut_short_is_not_another_protocol() {
         (&b"%7\r\n$6\r\nserver\r\n$5\r\nre"[..], NodeErrorKind::NotRun),
         (b"%", NodeErrorKind::NotRun),
         (b"+O", NodeErrorKind::NotRun),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", NodeErrorKind::Permanent),
+        (HTTP, NodeErrorKind::Permanent),
     ] {
-        let (port, _server) = answering(bytes).await;
-        let tested = Tested::new(&format!("redis://127.0.0.1:{port}"));
+        let stub = Stub::start(Some(bytes));
+        let tested = Tested::new(&stub.url("redis"));
         let error = tested.eval(set("x")).await.unwrap_err();
         assert_eq!(error.kind, kind, "{error} after {bytes:?}");
         let error = tested.node.subscribe("a".to_owned()).await.map(drop).unwrap_err();
@@ -378,11 +231,11 @@ async fn a_reply_that_is_cut_short_is_not_another_protocol() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hung_connection_is_replaced() {
-    let server = Server::start(&[]);
-    let proxy = Proxy::start(server.port).await;
-    let mut tested = Tested::hasty(&format!("redis://127.0.0.1:{}", proxy.port));
+    let server = Server::start();
+    let proxy = Proxy::start(server.port());
+    let mut tested = Tested::hasty(&proxy.url());
     tested.eval(set("x")).await.unwrap();
-    proxy.frozen.send_replace(1);
+    proxy.hold_first(Requests, 1);
     let sent = SentOn::default();
     let error = tested.node.eval(Driver::Background, set("lock"), PATIENCE, sent.clone()).await;
     assert_eq!(error.unwrap_err().kind, NodeErrorKind::Unknown);
@@ -397,25 +250,25 @@ async fn a_hung_connection_is_replaced() {
     if let Err(error) = (&mut behind).await.unwrap() {
         assert_eq!(error.kind, NodeErrorKind::Unknown, "{error}");
     }
-    let clients = server.run("CLIENT LIST");
+    let clients = run(&server, "CLIENT LIST");
     tested.node.eval_after(connection, del("lock"), PATIENCE).await.unwrap();
-    assert_ne!(server.run("CLIENT LIST"), clients);
-    assert!(!server.exists("lock"));
+    assert_ne!(run(&server, "CLIENT LIST"), clients);
+    assert!(!exists(&server, "lock"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_short_timeout_alone_does_not_condemn_a_node() {
-    let server = Server::start(&[]);
+    let mut server = Server::start();
     let mut tested = Tested::new(&server.url());
     tested.eval(set("x")).await.unwrap();
-    server.signal("-STOP");
+    server.freeze();
     let short = Duration::from_millis(20);
     let error = tested.node.eval(Driver::Background, set("x"), short, SentOn::default()).await;
     assert_eq!(error.unwrap_err().kind, NodeErrorKind::Unknown);
     // The second request is sent, too, and waits for its own reply.
     let error = tested.node.eval(Driver::Background, set("x"), short, SentOn::default()).await;
     assert_eq!(error.unwrap_err().kind, NodeErrorKind::Unknown);
-    server.signal("-CONT");
+    server.thaw();
     tested.eval(set("x")).await.unwrap();
     assert!(tested.events.try_recv().is_err());
     assert_eq!(*tested.changes.borrow_and_update(), 0);
@@ -423,10 +276,10 @@ async fn a_short_timeout_alone_does_not_condemn_a_node() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unanswered_requests_are_bounded() {
-    let server = Server::start(&[]);
+    let mut server = Server::start();
     let tested = Tested::new(&server.url());
     tested.eval(set("x")).await.unwrap();
-    server.signal("-STOP");
+    server.freeze();
     for _ in 0..MOST_UNANSWERED {
         let give_up = Duration::ZERO;
         let error = tested.node.eval(Driver::Background, set("x"), give_up, SentOn::default()).await;
@@ -435,7 +288,7 @@ async fn unanswered_requests_are_bounded() {
     let soon = Duration::from_millis(50);
     let error = tested.node.eval(Driver::Background, set("x"), soon, SentOn::default()).await.unwrap_err();
     assert_eq!(error, not_run_error("1024 requests unanswered"));
-    server.signal("-CONT");
+    server.thaw();
     // A clean-up waits behind all of them, and so does the ping.
     let connection = tested.node.inner().unwrap().state.lock().background.clone().unwrap().id.clone();
     tested.node.eval_after(connection, del("x"), PATIENCE).await.unwrap();
@@ -450,10 +303,10 @@ async fn unanswered_requests_are_bounded() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_node_fails_fast_and_comes_back() {
-    let mut server = Server::start(&[]);
+    let mut server = Server::start();
     let mut tested = Tested::new(&server.url());
     tested.eval(set("x")).await.unwrap();
-    server.kill();
+    server.stop();
     // The node detects it without a request.
     tested.changed().await;
     assert!(matches!(tested.event().await, Event::NodeDown { .. }));
@@ -471,8 +324,8 @@ async fn a_killed_node_fails_fast_and_comes_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_was_never_there_is_found_later() {
-    let mut server = Server::start(&[]);
-    server.kill();
+    let mut server = Server::start();
+    server.stop();
     let mut tested = Tested::new(&server.url());
     let error = tested.eval(set("x")).await.unwrap_err();
     assert_eq!(error, not_run_error("connection refused"));
@@ -484,13 +337,13 @@ async fn a_node_that_was_never_there_is_found_later() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_lost_with_its_connection_is_unknown() {
-    let mut server = Server::start(&[]);
+    let mut server = Server::start();
     let mut tested = Tested::new(&server.url());
     tested.eval(set("x")).await.unwrap();
-    server.signal("-STOP");
+    server.freeze();
     let mut eval = tested.node.eval(Driver::Background, set("x"), PATIENCE, SentOn::default());
     assert!(poll!(&mut eval).is_pending());
-    server.kill();
+    server.stop();
     let error = eval.await.unwrap_err();
     assert_eq!(error.kind, NodeErrorKind::Unknown, "{error}");
     tested.changed().await;
@@ -498,18 +351,19 @@ async fn a_request_lost_with_its_connection_is_unknown() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_that_gave_up_is_cleaned_up_behind_a_barrier() {
-    let server = Arc::new(Server::start(&[]));
-    let mut tested = Tested::new(&server.url());
+    let server = Arc::new(Mutex::new(Server::start()));
+    let url = locked(&server).url();
+    let mut tested = Tested::new(&url);
     tested.eval(set("x")).await.unwrap();
     for round in 0..6 {
-        let node = Arc::new(Tested::new(&server.url()));
+        let node = Arc::new(Tested::new(&url));
         let (frozen, caller) = (Arc::clone(&server), Arc::clone(&node));
         let give_up = move || {
             runtime::caller().block_on(async {
                 let eval = |sent| caller.node.eval(Driver::Caller, set("lock"), PATIENCE, sent);
                 eval(SentOn::default()).await.unwrap();
-                frozen.run("DEL lock");
-                frozen.signal("-STOP");
+                run(&locked(&frozen), "DEL lock");
+                locked(&frozen).freeze();
                 let sent = SentOn::default();
                 let mut eval = eval(sent.clone());
                 while sent.get().is_none() {
@@ -529,18 +383,18 @@ async fn a_caller_that_gave_up_is_cleaned_up_behind_a_barrier() {
         assert!(node.node.inner().unwrap().state.lock().lanes.values().all(|lane| lane.connection.is_none()));
         let clean_up = node.node.eval_after(connection, del("lock"), PATIENCE);
         let clean_up = tokio::spawn(clean_up);
-        server.signal("-CONT");
+        locked(&server).thaw();
         clean_up.await.unwrap().unwrap();
         // By now the server has read all earlier requests on other connections.
         tested.eval(set("x")).await.unwrap();
-        assert!(!server.exists("lock"), "round {round}");
+        assert!(!exists(&locked(&server), "lock"), "round {round}");
     }
     assert!(tested.events.try_recv().is_err());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn callers_share_a_connection_and_a_slow_reply_takes_the_node_down() {
-    let server = Arc::new(Server::start(&[]));
+    let mut server = Server::start();
     let mut tested = Tested::hasty(&server.url());
     let node = Arc::new(RedisNode { name: tested.node.name.clone(), hostable: true, inner: tested.node.inner.clone() });
     let callers: Vec<_> = (0..4)
@@ -561,7 +415,7 @@ async fn callers_share_a_connection_and_a_slow_reply_takes_the_node_down() {
     numbers.dedup();
     assert_eq!(numbers.len(), 1, "{numbers:?}");
 
-    server.signal("-STOP");
+    server.freeze();
     let caller = Arc::clone(&node);
     let errors = tokio::task::spawn_blocking(move || {
         [0, 1].map(|_| {
@@ -571,7 +425,7 @@ async fn callers_share_a_connection_and_a_slow_reply_takes_the_node_down() {
     });
     assert_eq!(errors.await.unwrap(), [NodeErrorKind::Unknown, NodeErrorKind::NotRun]);
     assert!(matches!(tested.event().await, Event::NodeDown { .. }));
-    server.signal("-CONT");
+    server.thaw();
     tested.changed().await;
     assert!(matches!(tested.event().await, Event::NodeUp { .. }));
     let caller = Arc::clone(&node);
@@ -583,7 +437,7 @@ async fn callers_share_a_connection_and_a_slow_reply_takes_the_node_down() {
 
 #[test]
 fn a_caller_notices_that_its_connection_ended_meanwhile() {
-    let server = Server::start(&[]);
+    let server = Server::start();
     let tested = Tested::new(&server.url());
     let eval = || {
         let eval = tested.node.eval(Driver::Caller, set("x"), PATIENCE, SentOn::default());
@@ -596,7 +450,7 @@ fn a_caller_notices_that_its_connection_ended_meanwhile() {
             .as_ref()
             .unwrap()
             .number();
-        server.run("CLIENT KILL TYPE normal");
+        run(&server, "CLIENT KILL TYPE normal");
         let killed = Instant::now();
         while killed.elapsed() < CHECKED_AFTER_IDLE {
             thread::yield_now();
@@ -615,49 +469,46 @@ fn a_caller_notices_that_its_connection_ended_meanwhile() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn subscriptions_get_messages_and_end_with_their_connection() {
-    let mut server = Server::start(&[]);
+    let mut server = Server::start();
     let tested = Tested::new(&server.url());
     let subscribe = |channel: &str| tested.node.subscribe(channel.to_owned());
     let mut first = subscribe("a").await.unwrap();
     let mut second = subscribe("a").await.unwrap();
     let other = subscribe("b").await.unwrap();
-    server.run("PUBLISH a 0");
+    run(&server, "PUBLISH a 0");
     for subscription in [&mut first, &mut second] {
         let changed = subscription.messages.changed();
         tokio::time::timeout(PATIENCE, changed).await.unwrap().unwrap();
         assert_eq!(*subscription.messages.borrow(), 1);
     }
     drop(first);
-    assert_eq!(server.run("PUBLISH a 0"), Value::Int(1));
+    assert_eq!(run(&server, "PUBLISH a 0"), Value::Int(1));
     // A new subscriber gets messages, even if the last one leaves right before it.
     for _ in 0..100 {
         drop(second);
         second = subscribe("a").await.unwrap();
-        assert_eq!(server.run("PUBLISH a 0"), Value::Int(1));
+        assert_eq!(run(&server, "PUBLISH a 0"), Value::Int(1));
         let changed = second.messages.changed();
         tokio::time::timeout(PATIENCE, changed).await.unwrap().unwrap();
     }
     thread::spawn(move || drop(second)).join().unwrap();
-    let deadline = Instant::now() + PATIENCE;
-    while server.run("PUBLISH a 0") != Value::Int(0) {
-        assert!(Instant::now() < deadline);
-    }
+    until(PATIENCE, "nobody listens", || run(&server, "PUBLISH a 0") == Value::Int(0)).await;
     assert_eq!(*other.messages.borrow(), 0);
-    server.kill();
+    server.stop();
     let mut other = other;
     let ended = tokio::time::timeout(PATIENCE, other.messages.changed()).await.unwrap();
     assert!(ended.is_err());
     server.restart();
     let mut again = subscribe("a").await.unwrap();
-    server.run("PUBLISH a 0");
+    run(&server, "PUBLISH a 0");
     tokio::time::timeout(PATIENCE, again.messages.changed()).await.unwrap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rights_are_checked() {
-    let server = Server::start(&[]);
-    server.run("ACL SETUSER bob on >hunter2 ~own* &own* +@all -set -client|kill");
-    let url = |login: &str| format!("redis://{login}@127.0.0.1:{}", server.port);
+    let server = Server::start();
+    run(&server, "ACL SETUSER bob on >hunter2 ~own* &own* +@all -set -client|kill");
+    let url = |login: &str| format!("redis://{login}@127.0.0.1:{}", server.port());
 
     for login in ["bob:hunter3", "nobody:hunter2"] {
         let tested = Tested::new(&url(login));
@@ -696,27 +547,27 @@ async fn rights_are_checked() {
     assert!(matches!(bob.event().await, Event::NodeWarning { .. }));
 
     let plain = server.url();
-    server.run("CONFIG SET requirepass secret");
+    run(&server, "CONFIG SET requirepass secret");
     let error = Tested::new(&plain).eval(set("x")).await.unwrap_err();
     assert_eq!(error.kind, NodeErrorKind::Forbidden, "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_server_refuses_is_told_apart() {
-    let server = Server::start(&[]);
+    let server = Server::start();
     let tested = Tested::new(&server.url());
-    server.run("RPUSH list 1");
+    run(&server, "RPUSH list 1");
     let kind = async |call| tested.eval(call).await.unwrap_err();
     let hget = call("return redis.call('HGET', KEYS[1], 'f')", &["list"], &[]);
     assert_eq!(kind(hget).await.kind, NodeErrorKind::WrongType);
-    server.run("CONFIG SET maxmemory 1");
+    run(&server, "CONFIG SET maxmemory 1");
     let error = kind(set("x")).await;
     assert_eq!(error.kind, NodeErrorKind::Refused);
     assert!(error.detail.starts_with("OOM ") && !error.detail.contains("script"), "{error}");
-    server.run("CONFIG SET maxmemory 0");
-    server.run("REPLICAOF 127.0.0.1 1");
+    run(&server, "CONFIG SET maxmemory 0");
+    run(&server, "REPLICAOF 127.0.0.1 1");
     assert_eq!(kind(set("x")).await.kind, NodeErrorKind::Refused);
-    server.run("CONFIG SET replica-serve-stale-data no");
+    run(&server, "CONFIG SET replica-serve-stale-data no");
     assert_eq!(kind(set("x")).await.kind, NodeErrorKind::NotRun);
 
     let wrapped = "ERR Error running script (call to f_0): @user_script:1: -WRONGTYPE Operation";
@@ -733,12 +584,12 @@ async fn what_a_server_refuses_is_told_apart() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn eviction_is_warned_of_once() {
-    let server = Server::start(&["--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru"]);
+    let server = Server::with_args(&["--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru"]);
     let mut tested = Tested::new(&server.url());
     tested.eval(set("x")).await.unwrap();
     let Event::NodeWarning { detail, .. } = tested.event().await else { panic!("no warning") };
     assert!(detail.contains("volatile-lru"), "{detail}");
-    server.run("CLIENT KILL TYPE normal");
+    run(&server, "CLIENT KILL TYPE normal");
     tested.changed().await;
     tested.changed().await;
     tested.eval(set("x")).await.unwrap();
@@ -749,9 +600,9 @@ async fn eviction_is_warned_of_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_quorum_needs_to_know_the_run() {
-    let server = Server::start(&[]);
-    server.run("ACL SETUSER eve on nopass ~* +@all -info");
-    let url = format!("redis://eve@127.0.0.1:{}", server.port);
+    let server = Server::start();
+    run(&server, "ACL SETUSER eve on nopass ~* +@all -info");
+    let url = format!("redis://eve@127.0.0.1:{}", server.port());
     let tested = Tested::with(&url, |config| {
         config.urls.extend((1..3).map(|port| format!("redis://127.0.0.1:{port}")));
     });
@@ -763,11 +614,11 @@ async fn a_quorum_needs_to_know_the_run() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_without_hello_is_spoken_to_in_resp2() {
-    let mut server = Server::start(&["--rename-command", "HELLO", "NOHELLO"]);
+    let mut server = Server::with_args(&["--rename-command", "HELLO", "NOHELLO"]);
     let mut tested = Tested::new(&server.url());
     tested.eval(set("x")).await.unwrap();
     assert!(tested.node.ping(PATIENCE).await.unwrap().run.is_some());
-    server.kill();
+    server.stop();
     // The node detects it at its next request.
     tested.eval(set("x")).await.unwrap_err();
     server.restart();
@@ -778,23 +629,21 @@ async fn a_server_without_hello_is_spoken_to_in_resp2() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_closed_node_refuses() {
-    let server = Server::start(&[]);
+    let server = Server::start();
     let tested = Tested::new(&server.url());
     tested.eval(set("x")).await.unwrap();
     tested.node.close();
     assert_eq!(tested.eval(set("x")).await, Err(not_run_error("closed")));
     let subscription = tested.node.subscribe("a".to_owned()).await;
     assert_eq!(subscription.map(drop), Err(not_run_error("closed")));
-    let deadline = Instant::now() + PATIENCE;
-    while !matches!(server.run("CLIENT LIST"), Value::BulkString(list)
-        if String::from_utf8_lossy(&list).lines().count() == 1)
-    {
-        assert!(Instant::now() < deadline);
-    }
+    until(PATIENCE, "its connections are closed", || {
+        server.command::<String>(&["CLIENT", "LIST"]).lines().count() == 1
+    })
+    .await;
 }
 
 /// Waits until the peer closes this connection.
-async fn closed(mut stream: tokio::net::TcpStream) {
+async fn closed(mut stream: TcpStream) {
     let rest = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut Vec::new())).await;
     rest.expect("the connection is never closed").unwrap();
 }
@@ -809,8 +658,8 @@ fn sentinels_at(port: u16, connect_timeout: Duration) -> Sentinels {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sentinel_that_never_answers_is_left_with_its_last_listener() {
-    let listener = tokio::net::TcpListener::bind(("127.0.0.1", free_port())).await.unwrap();
-    let sentinels = sentinels_at(listener.local_addr().unwrap().port(), PATIENCE * 100);
+    let (port, listener) = listener();
+    let sentinels = sentinels_at(port.number(), PATIENCE * 100);
     let elections = sentinels.elections();
     let (stream, _) = listener.accept().await.unwrap();
     stream.readable().await.unwrap();
@@ -820,8 +669,8 @@ async fn a_sentinel_that_never_answers_is_left_with_its_last_listener() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sentinel_that_does_not_answer_in_time_is_tried_again() {
-    let listener = tokio::net::TcpListener::bind(("127.0.0.1", free_port())).await.unwrap();
-    let sentinels = sentinels_at(listener.local_addr().unwrap().port(), Duration::from_millis(50));
+    let (port, listener) = listener();
+    let sentinels = sentinels_at(port.number(), Duration::from_millis(50));
     let _elections = sentinels.elections();
     for _ in 0..2 {
         let (stream, _) = tokio::time::timeout(PATIENCE, listener.accept()).await.expect("it tries once").unwrap();
@@ -830,9 +679,8 @@ async fn a_sentinel_that_does_not_answer_in_time_is_tried_again() {
 }
 
 /// A Sentinel that names this master. It does not reply to subscribers: it passes their connections to the test.
-async fn silent_sentinel(master: u16) -> (u16, mpsc::UnboundedReceiver<tokio::net::TcpStream>, Task) {
-    let listener = tokio::net::TcpListener::bind(("127.0.0.1", free_port())).await.unwrap();
-    let port = listener.local_addr().unwrap().port();
+fn silent_sentinel(master: u16) -> (Port, mpsc::UnboundedReceiver<TcpStream>, Task) {
+    let (port, listener) = listener();
     let (hand_out, subscribers) = mpsc::unbounded_channel();
     let task = async move {
         let mut connections = JoinSet::new();
@@ -861,9 +709,9 @@ async fn silent_sentinel(master: u16) -> (u16, mpsc::UnboundedReceiver<tokio::ne
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_closed_node_leaves_a_sentinel_that_does_not_answer() {
-    let server = Server::start(&[]);
-    let (port, mut subscribers, _sentinel) = silent_sentinel(server.port).await;
-    let url = format!("redis+sentinel://127.0.0.1:{port}/main");
+    let server = Server::start();
+    let (port, mut subscribers, _sentinel) = silent_sentinel(server.port());
+    let url = format!("redis+sentinel://127.0.0.1:{}/main", port.number());
     let tested = Tested::with(&url, |config| config.connect_timeout = PATIENCE * 100);
     tested.eval(set("x")).await.unwrap();
     let stream = tokio::time::timeout(PATIENCE, subscribers.recv()).await.unwrap().unwrap();
@@ -873,8 +721,8 @@ async fn a_closed_node_leaves_a_sentinel_that_does_not_answer() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_socket_file_works() {
-    let server = Server::start(&["--port", "0", "--unixsocket", "{dir}/redis.sock"]);
-    let url = format!("unix://{}/redis.sock", server.dir.display());
+    let server = Server::with_args(&["--unixsocket", SOCKET]);
+    let url = format!("unix://{}", server.socket().display());
     let tested = Tested::new(&url);
     tested.eval(set("x")).await.unwrap();
     let missing = Tested::new("unix:///nonexistent/redis.sock");
@@ -882,49 +730,13 @@ async fn a_socket_file_works() {
     assert_eq!(error, not_run_error("no such socket"));
 }
 
-fn openssl(dir: &std::path::Path, arguments: &str) {
-    let output = Command::new("openssl").current_dir(dir).args(arguments.split(' ')).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn tls_is_checked() {
-    let dir = std::env::temp_dir().join(format!("redlock-tls-{}", std::process::id()));
-    fs::create_dir_all(&dir).unwrap();
-    for name in ["ca", "other"] {
-        openssl(
-            &dir,
-            &format!(
-                "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN={name} -keyout \
-             {name}.key -out {name}.crt"
-            ),
-        );
-    }
-    openssl(
-        &dir,
-        "req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=localhost -keyout \
-                   server.key -out server.csr",
-    );
-    fs::write(dir.join("ext"), "subjectAltName=DNS:localhost,IP:127.0.0.1\n").unwrap();
-    openssl(
-        &dir,
-        "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -extfile ext -out \
-                   server.crt",
-    );
-    let path = |name: &str| dir.join(name).to_str().unwrap().to_owned();
-    let server = Server::start(&[
-        "--port",
-        "0",
-        "--tls-port",
-        "{port}",
-        "--tls-cert-file",
-        &path("server.crt"),
-        "--tls-key-file",
-        &path("server.key"),
-        "--tls-ca-cert-file",
-        &path("ca.crt"),
-    ]);
-    let url = format!("rediss://127.0.0.1:{}", server.port);
+    let certificates = Certificates::make();
+    let path = |file| certificates.path(file);
+    let options = certificates.arguments("server");
+    let server = Server::with_args(&options.iter().map(String::as_str).collect::<Vec<_>>());
+    let url = server.url();
     let tested = Tested::with(&url, |config| {
         config.tls.ca = Some(path("ca.crt"));
         config.tls.cert = Some(path("server.crt"));
@@ -968,5 +780,4 @@ async fn tls_is_checked() {
         let LockError::Invalid { argument: found, .. } = error else { panic!("{error}") };
         assert_eq!(found, argument);
     }
-    fs::remove_dir_all(&dir).unwrap();
 }

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use super::store::{Entry, SWEEP_AT_LEAST, Sorted, State, Value};
-use crate::clock::{Deadline, Stamp};
+use crate::{
+    clock::{Deadline, Stamp},
+    config::millis_up,
+};
 
 /// The error that ends a script early. As on Redis, its writes until then stay.
 pub(super) enum Fault {
@@ -245,5 +248,5 @@ impl Commands<'_> {
 
 /// Converts to milliseconds, rounded up: a key that exists never has 0 ms left, and a new one has its full ttl.
 pub(super) fn millis(time: Duration) -> i64 {
-    time.as_nanos().div_ceil(1_000_000).try_into().unwrap_or(i64::MAX)
+    millis_up(time).try_into().unwrap_or(i64::MAX)
 }

@@ -121,18 +121,6 @@ class ProcessTest : OnServer() {
     }
 
     @Test
-    fun `a process that is killed frees its locks within one lease`(): Unit = runBlocking {
-        Child("stays", "killed").use { child ->
-            child.isReady()
-            signal(child.process.pid(), "KILL")
-            val start = TimeSource.Monotonic.markNow()
-            client.lock("killed", wait = PATIENCE).withLock { }
-            val took = start.elapsedNow()
-            assertTrue(took < 1.seconds + AT_ONCE) { "it took $took" }
-        }
-    }
-
-    @Test
     fun `a forgotten lease is no longer renewed, and somebody is told`() {
         runBlocking { hasty.lock("forgotten").acquire() }
         endsForgotten("forgotten")

@@ -3,27 +3,39 @@
 package dev.redlock
 
 import java.io.BufferedReader
+import java.net.DatagramSocket
 import java.net.InetAddress
 import java.net.ServerSocket
 import java.net.Socket
 import java.nio.file.Files
 import java.nio.file.Path
+import java.util.concurrent.ConcurrentLinkedQueue
 import java.util.concurrent.TimeUnit
-import java.util.concurrent.atomic.AtomicInteger
+import kotlin.random.Random
 import kotlin.time.Duration.Companion.milliseconds
 import kotlin.time.Duration.Companion.seconds
 import kotlin.time.TimeSource
 
-private val offsets = AtomicInteger((ProcessHandle.current().pid() * 97 % 1_000).toInt())
+/** The claims on ports, until the process ends. */
+private val claims = ConcurrentLinkedQueue<DatagramSocket>()
 
 /**
- * Returns a free port of 127.0.0.1. It is below the ports that the kernel uses for outgoing connections, and tests of
- * other languages use other ranges: so no process takes it while its server is down.
+ * Returns a free port of 127.0.0.1, which no other test takes before this process ends: a server that is stopped must
+ * come back on its port. The owner of a TCP port holds the UDP port with the same number, which nobody uses; the tests
+ * of all languages do that. The kernel does not take these ports for outgoing connections, for which it uses a higher
+ * range.
  */
 fun freePort(): Int {
+    val address = InetAddress.getLoopbackAddress()
     while (true) {
-        val port = 9_000 + offsets.getAndIncrement() % 1_000
-        runCatching { ServerSocket(port, 1, InetAddress.getLoopbackAddress()).close() }.onSuccess { return port }
+        val port = Random.nextInt(10_000, 32_000)
+        val claim = runCatching { DatagramSocket(port, address) }.getOrNull() ?: continue
+        // Other programs listen without a claim.
+        if (runCatching { ServerSocket(port, 1, address).close() }.isSuccess) {
+            claims += claim
+            return port
+        }
+        claim.close()
     }
 }
 

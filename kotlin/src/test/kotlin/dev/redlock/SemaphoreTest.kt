@@ -54,17 +54,6 @@ class SemaphoreTest : OnServer() {
     }
 
     @Test
-    fun `a name that a lock uses is a conflict, and the other way round`(): Unit = runBlocking {
-        val gpu = client.semaphore("gpu", 2)
-        val permit = gpu.acquire()
-        val info = checkNotNull(client.lock("gpu").inspect())
-        assertEquals(LockKind.SEMAPHORE to listOf(permit.owner), info.kind to info.owners)
-        failsWith<KeyConflict> { client.lock("gpu").acquire() }
-        permit.release()
-        client.lock("gpu").withLock { failsWith<KeyConflict> { gpu.acquire() } }
-    }
-
-    @Test
     fun `a blocking acquire and a future wait as long as they are told`() {
         val gpu = client.semaphore("gpu", 2)
         gpu.acquireBlocking(2, JavaDuration.ofSeconds(10)).use {

@@ -23,10 +23,7 @@ class ValidationTest {
         fun client(options: RedlockOptions, nodes: Int = 1) = Redlock(List(nodes) { "memory://$it" }, options)
         refused("urls") { Redlock() }
         refused("urls") { Redlock("nonsense") }
-        refused("urls") { Redlock("memory://a", "memory://a") }
-        refused("quorum") { client(RedlockOptions(quorum = 0)) }
         refused("quorum") { client(RedlockOptions(quorum = 1), nodes = 3) }
-        refused("watchdog") { client(RedlockOptions(watchdog = 299.milliseconds)) }
         refused("watchdog") { client(RedlockOptions(watchdog = (-1).seconds)) }
         refused("watchdog") { client(RedlockOptions(watchdog = Duration.INFINITE)) }
         refused("app") { client(RedlockOptions(app = "")) }
@@ -38,7 +35,6 @@ class ValidationTest {
         refused("replyTimeout") { client(RedlockOptions(replyTimeout = (-1).milliseconds)) }
         refused("patience") { client(RedlockOptions(patience = 4000.days)) }
         refused("drift") { client(RedlockOptions(drift = Double.NaN)) }
-        refused("drift") { client(RedlockOptions(drift = 0.5)) }
         refused("cert") { client(RedlockOptions(cert = "only.pem")) }
         val names = failsWith<InvalidArgument> { client(RedlockOptions(maxTtl = 2.seconds), nodes = 3) }
         assertTrue("maxTtl" in names.message!!) { names.message }
@@ -48,20 +44,14 @@ class ValidationTest {
     fun `locks`() {
         Redlock("memory://validation").use { client ->
             refused("name") { client.lock("") }
-            refused("name") { client.lock("x".repeat(1025)) }
-            refused("name") { client.lock("a\u0000b") }
             refused("ttl") { client.lock("x", ttl = 49.milliseconds) }
             refused("ttl") { client.lock("x", ttl = Duration.INFINITE) }
             refused("wait") { client.lock("x", wait = (-1).milliseconds) }
             refused("wait") { runBlocking { client.lock("x").acquire(4000.days) } }
             refused("owner") { client.lock("x", owner = "") }
-            refused("owner") { client.lock("x", owner = "é".repeat(129)) }
             refused("maxHold") { client.lock("x", maxHold = 1.milliseconds) }
             refused("maxHold") { client.lock("x", ttl = 5.seconds, maxHold = 5.seconds) }
             refused("minHold") { client.lock("x", minHold = 1.milliseconds) }
-            refused("minHold") { client.lock("x", ttl = 5.seconds, minHold = 6.seconds) }
-            refused("minHold") { client.lock("x", owner = "me", minHold = 6.seconds) }
-            refused("minHold") { client.readWriteLock("x", ttl = 5.seconds, minHold = 6.seconds) }
             client.lock("x", wait = Duration.INFINITE)
             client.lock("\uD83D\uDD12")
         }

@@ -2,33 +2,27 @@
 //! freeze and query it. This type owns the process: dropping it kills the process and removes the directory. The server
 //! persists nothing unless a test asks for it, so a restart loses every key.
 
-#[cfg(target_os = "linux")]
-use std::os::{
-    linux::net::SocketAddrExt,
-    unix::net::{SocketAddr, UnixListener},
-};
 use std::{
     env, fs,
-    io::Write,
-    net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio, id},
-    sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed},
-    thread::{sleep, spawn},
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    thread::sleep,
     time::{Duration, Instant},
 };
 
 use redis::{Cmd, Connection, FromRedisValue, RedisResult};
 
-use crate::process::signal;
+use crate::{PATIENCE, port::Port, process::signal};
 
-/// How long a server may take to start.
-const START: Duration = Duration::from_secs(10);
 /// The time-out of a command; a frozen server answers none.
 const REPLY: Duration = Duration::from_secs(5);
 
 /// In an option, this stands for the server's directory.
-pub const DIRECTORY: &str = "{directory}";
+const DIRECTORY: &str = "{directory}";
+
+/// The value of the option `--unixsocket`, for a server with a socket file.
+pub const SOCKET: &str = "{directory}/socket";
 
 /// The environment variable that names another program than the installed `redis-server`: another version, or Valkey.
 pub const PROGRAM: &str = "REDLOCK_REDIS_SERVER";
@@ -41,30 +35,31 @@ pub fn program() -> String {
 /// A redis-server process.
 #[derive(Debug)]
 pub struct Server {
-    port: u16,
-    /// Held for as long as the server exists.
-    claim: Option<Claim>,
+    port: Port,
     directory: PathBuf,
     extra: Vec<String>,
     environment: Vec<(String, PathBuf)>,
     child: Option<Child>,
     frozen: bool,
-    /// Whether its port uses TLS. Then a test queries it through a socket file.
+    /// Whether its port uses TLS. Then it has a socket file.
     tls: bool,
+    /// Whether it has a socket file. Then a test queries it there.
+    has_socket: bool,
 }
 
 impl Server {
     /// Starts a server without persistence.
     pub fn start() -> Self {
-        Self::with_args(&["--save", "", "--appendonly", "no"])
+        Self::with_args(&[])
     }
 
-    /// Starts a server with these options, as on the command line of `redis-server`.
+    /// Starts a server with these options, as on the command line of `redis-server`. It persists nothing unless one of
+    /// them says so.
     pub fn with_args(args: &[&str]) -> Self {
         Self::launch(args, &[])
     }
 
-    /// Starts a server with these options and environment variables.
+    /// Starts a server with such options and with environment variables.
     pub fn launch(args: &[&str], environment: &[(&str, &Path)]) -> Self {
         Self::launch_with(args, environment, None)
     }
@@ -73,19 +68,29 @@ impl Server {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let directory = env::temp_dir().join(format!("redlock-{}-{}", id(), NUMBER.fetch_add(1, Relaxed)));
         fs::create_dir_all(&directory).expect("a directory for the server");
-        let extra = args.iter().map(|&arg| arg.to_owned()).collect();
+        let usual: &[&str] = if configuration.is_none() { &["--save", "", "--appendonly", "no"] } else { &[] };
+        let extra = usual.iter().chain(args).map(|&arg| arg.to_owned()).collect();
         let tls = args.contains(&"--tls-cert-file") || configuration.is_some_and(|text| text.contains("tls-cert-file"));
         let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), value.to_path_buf())).collect();
-        let mut server = Self { port: 0, claim: None, directory, extra, environment, child: None, frozen: false, tls };
+        let mut server = Self {
+            port: Port::free(),
+            directory,
+            extra,
+            environment,
+            child: None,
+            frozen: false,
+            tls,
+            has_socket: tls || args.contains(&SOCKET),
+        };
         for _ in 0..20 {
-            let (port, claim) = claimed_port();
-            (server.port, server.claim) = (port, Some(claim));
             if let Some(text) = configuration {
                 fs::write(server.directory.join("sentinel.conf"), text).expect("a configuration");
             }
             if server.run() {
                 return server;
             }
+            // Another program may have taken the port.
+            server.port = Port::free();
         }
         panic!("no redis-server could be started; is it installed?");
     }
@@ -102,15 +107,15 @@ impl Server {
 
     /// The port it listens on, the same after a restart.
     pub fn port(&self) -> u16 {
-        self.port
+        self.port.number()
     }
 
     /// Its URL.
     pub fn url(&self) -> String {
-        format!("{}://127.0.0.1:{}", if self.tls { "rediss" } else { "redis" }, self.port)
+        format!("{}://127.0.0.1:{}", if self.tls { "rediss" } else { "redis" }, self.port())
     }
 
-    /// Its socket file, which exists if its port uses TLS.
+    /// Its socket file. It exists if the port uses TLS, or if an option names it ([`SOCKET`]).
     pub fn socket(&self) -> PathBuf {
         self.directory.join("socket")
     }
@@ -137,7 +142,7 @@ impl Server {
 
     /// Starts it again on the same port, and returns once it answers. Does nothing if it runs.
     pub fn restart(&mut self) {
-        assert!(self.child.is_some() || self.run(), "redis-server did not come back on port {}", self.port);
+        assert!(self.child.is_some() || self.run(), "redis-server did not come back on port {}", self.port());
     }
 
     /// Starts it again on the same port with more options, which must make loading slow. Returns while it loads its
@@ -148,7 +153,7 @@ impl Server {
         self.extra.extend(args.iter().map(|&arg| arg.to_owned()));
         let started = self.run_until(|info| info.contains("\nloading:1\r"));
         self.extra.truncate(usual);
-        assert!(started, "redis-server did not come back on port {}", self.port);
+        assert!(started, "redis-server did not come back on port {}", self.port());
     }
 
     /// Suspends it: connections stay open, and no request is answered.
@@ -165,7 +170,7 @@ impl Server {
 
     /// Opens a connection for the test's own queries.
     pub fn connect(&self) -> RedisResult<Connection> {
-        let url = if self.tls { format!("unix://{}", self.socket().display()) } else { self.url() };
+        let url = if self.has_socket { format!("unix://{}", self.socket().display()) } else { self.url() };
         let connection = redis::Client::open(url)?.get_connection_with_timeout(REPLY)?;
         connection.set_read_timeout(Some(REPLY))?;
         Ok(connection)
@@ -198,7 +203,7 @@ impl Server {
 
     /// Starts the process and waits until it answers with an INFO that is `wanted`.
     fn run_until(&mut self, wanted: impl Fn(&str) -> bool) -> bool {
-        let (port, socket) = (self.port.to_string(), self.socket());
+        let (port, socket) = (self.port().to_string(), self.socket());
         let mut command = Command::new(program());
         command
             // A configuration file must come first.
@@ -219,7 +224,7 @@ impl Server {
             .expect("redis-server is installed");
         self.child = Some(child);
         let started = Instant::now();
-        while started.elapsed() < START {
+        while started.elapsed() < PATIENCE {
             if self.child.as_mut().is_none_or(|child| !matches!(child.try_wait(), Ok(None))) {
                 break;
             }
@@ -252,62 +257,6 @@ impl Drop for Server {
     }
 }
 
-/// Keeps other test processes from using a port while its server is stopped. It ends with its process at the latest.
-#[derive(Debug)]
-struct Claim {
-    #[cfg(target_os = "linux")]
-    _name: UnixListener,
-}
-
-impl Claim {
-    /// Claims a port. `None` if another process has claimed it.
-    #[cfg(target_os = "linux")]
-    fn new(port: u16) -> Option<Self> {
-        // An abstract name: no other socket has it, and it leaves no file.
-        let name = SocketAddr::from_abstract_name(format!("redlock-tests-port-{port}")).expect("a short name");
-        UnixListener::bind_addr(&name).ok().map(|listener| Self { _name: listener })
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn new(_: u16) -> Option<Self> {
-        Some(Self {})
-    }
-}
-
-/// Returns a port below the range from which the kernel takes ports for outgoing connections, and outside the ranges of
-/// the core's unit tests and of the tests in other languages.
-pub(crate) fn free_port() -> u16 {
-    claimed_port().0
-}
-
-/// Returns such a port, and the claim on it.
-fn claimed_port() -> (u16, Claim) {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    loop {
-        // Concurrent test processes start at different ports.
-        let offset = (id().wrapping_mul(97) as u16).wrapping_add(NEXT.fetch_add(1, Relaxed));
-        let port = 12_000 + offset % 8_000;
-        if let Some(claim) = Claim::new(port)
-            && TcpListener::bind(("127.0.0.1", port)).is_ok()
-        {
-            return (port, claim);
-        }
-    }
-}
-
-/// The URL of a listener that answers each connection with HTTP. It ends with the process.
-pub fn not_redis() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let url = format!("redis://{}", listener.local_addr().expect("an address"));
-    spawn(move || {
-        for stream in listener.incoming() {
-            // The client may be gone.
-            let _ = stream.and_then(|mut stream| stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n"));
-        }
-    });
-    url
-}
-
 /// The channels on which the release of a lock, a read/write lock or a semaphore at `key` is announced.
 pub fn release_channels(key: &str) -> [String; 3] {
     let lock = release_channel(key);
@@ -322,18 +271,5 @@ pub fn release_channel(key: &str) -> String {
         format!("redisson_lock__channel:{key}")
     } else {
         format!("redisson_lock__channel:{{{key}}}")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    #[cfg(target_os = "linux")]
-    fn a_stopped_server_keeps_its_port() {
-        let mut server = Server::start();
-        server.stop();
-        assert!(Claim::new(server.port).is_none());
     }
 }

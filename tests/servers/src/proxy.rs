@@ -2,14 +2,15 @@
 //! connections after a chosen byte, and moves to another server. It stands for the network between one group of clients
 //! and one server, since the machines that run the tests may not be able to disturb a real one (no netem, no iptables).
 //!
-//! Bytes are never altered, only late, cut off or lost. As with TCP, nothing is missing in the middle of a connection.
-//! So a connection that lost bytes carries no more, and ends when the loss is over.
+//! No fault alters bytes: they are only late, cut off or lost. As with TCP, nothing is missing in the middle of a
+//! connection. So a connection that lost bytes carries no more, and ends when the loss is over. A test that needs
+//! another server than the installed one can have replies rewritten (`rewrite`).
 
 use std::{
-    io::{self, ErrorKind},
+    io,
     net::TcpListener,
     sync::{
-        Arc, LazyLock, Mutex,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering::SeqCst},
     },
     time::Duration,
@@ -21,20 +22,13 @@ use tokio::{
         TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
-    runtime::Runtime,
     select,
     sync::watch,
     task::{AbortHandle, JoinSet},
     time::sleep,
 };
 
-use crate::{locked, server::free_port};
-
-/// All proxies of a process run here: they must continue while a test's own thread is busy or blocked.
-static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder.worker_threads(1).thread_name("proxies").enable_all().build().expect("a runtime for the proxies")
-});
+use crate::{RUNTIME, locked, port::Port};
 
 /// The direction of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,11 +66,14 @@ pub enum Cut {
 #[derive(Clone, Default)]
 struct Way {
     flow: Flow,
+    /// The first connections, of which the bytes wait.
+    held: u64,
     delay: Duration,
     /// After how many more bytes a connection ends, and how.
     left: Option<(u64, Cut)>,
     /// The next piece that contains this is lost as a whole.
     swallow: Option<Vec<u8>>,
+    rewrite: Option<fn(&mut [u8])>,
 }
 
 struct Shared {
@@ -87,22 +84,12 @@ struct Shared {
     passed: [AtomicU64; 2],
     lost: [AtomicU64; 2],
     opened: AtomicU64,
-}
-
-/// A listener on a free port outside the range from which the system takes ports for connections. Many thousands of
-/// connections that ended within the last minute can use up that range.
-fn listener() -> TcpListener {
-    loop {
-        match TcpListener::bind(("127.0.0.1", free_port())) {
-            Err(error) if error.kind() == ErrorKind::AddrInUse => {}
-            bound => return bound.expect("a port for the proxy"),
-        }
-    }
+    settled: AtomicU64,
 }
 
 /// A proxy in front of one server. Dropping it ends all its connections.
 pub struct Proxy {
-    port: u16,
+    port: Port,
     shared: Arc<Shared>,
     task: AbortHandle,
 }
@@ -110,8 +97,7 @@ pub struct Proxy {
 impl Proxy {
     /// Starts a proxy in front of the server on this port of 127.0.0.1.
     pub fn start(server: u16) -> Self {
-        let listener = listener();
-        let port = listener.local_addr().expect("the proxy's address").port();
+        let (port, listener) = Port::listen();
         listener.set_nonblocking(true).expect("a listener for tokio");
         let shared = Arc::new(Shared {
             server: Mutex::new(server),
@@ -120,6 +106,7 @@ impl Proxy {
             passed: <_>::default(),
             lost: <_>::default(),
             opened: AtomicU64::new(0),
+            settled: AtomicU64::new(0),
         });
         let task = RUNTIME.spawn(accept(listener, shared.clone())).abort_handle();
         Self { port, shared, task }
@@ -127,7 +114,7 @@ impl Proxy {
 
     /// The URL for clients.
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+        format!("redis://127.0.0.1:{}", self.port.number())
     }
 
     /// The number of bytes that passed in this direction.
@@ -145,6 +132,11 @@ impl Proxy {
         self.shared.opened.load(SeqCst)
     }
 
+    /// The number of pieces that passed after they were held back, and of connections that ended.
+    pub fn settled(&self) -> u64 {
+        self.shared.settled.load(SeqCst)
+    }
+
     /// Delays each piece of this direction by `delay`.
     pub fn delay(&self, direction: Direction, delay: Duration) {
         self.way(direction, |way| way.delay = delay);
@@ -153,6 +145,16 @@ impl Proxy {
     /// Sets the treatment of this direction's bytes from now on.
     pub fn flow(&self, direction: Direction, flow: Flow) {
         self.way(direction, |way| way.flow = flow);
+    }
+
+    /// Holds back the bytes of this direction on the first `connections`, and on no later one.
+    pub fn hold_first(&self, direction: Direction, connections: u64) {
+        self.way(direction, |way| way.held = connections);
+    }
+
+    /// Passes each piece of this direction through `rewrite`.
+    pub fn rewrite(&self, direction: Direction, rewrite: fn(&mut [u8])) {
+        self.way(direction, |way| way.rewrite = Some(rewrite));
     }
 
     /// Ends the connection that carries the `after`-th byte from now on, right after that byte; with zero, before the
@@ -213,15 +215,16 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
         select! {
             // It does not fail for lack of file descriptors: tests use few.
             accepted = listener.accept() => if let Ok((client, _)) = accepted {
-                shared.opened.fetch_add(1, SeqCst);
+                let number = shared.opened.fetch_add(1, SeqCst) + 1;
                 let mut cuts = shared.cuts.subscribe();
                 cuts.mark_unchanged();
-                let connection = carry(client, shared.clone());
+                let (connection, shared) = (carry(number, client, shared.clone()), shared.clone());
                 connections.spawn(async move {
                     select! {
                         _ = connection => {}
                         _ = cuts.changed() => {}
                     }
+                    shared.settled.fetch_add(1, SeqCst);
                 });
             },
             Some(_) = connections.join_next() => {}
@@ -230,20 +233,21 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 }
 
 /// Carries one connection until both directions end, or one is cut. Both sockets are closed after it.
-async fn carry(client: TcpStream, shared: Arc<Shared>) -> io::Result<()> {
+async fn carry(number: u64, client: TcpStream, shared: Arc<Shared>) -> io::Result<()> {
     let server = *locked(&shared.server);
     let server = TcpStream::connect(("127.0.0.1", server)).await?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    let requests = pump(&shared, Direction::Requests, from_client, to_server);
-    let replies = pump(&shared, Direction::Replies, from_server, to_client);
+    let requests = pump(number, &shared, Direction::Requests, from_client, to_server);
+    let replies = pump(number, &shared, Direction::Replies, from_server, to_client);
     tokio::try_join!(requests, replies).map(drop)
 }
 
 /// Carries one direction. An error also ends the other one.
 async fn pump(
+    number: u64,
     shared: &Shared,
     direction: Direction,
     mut from: OwnedReadHalf,
@@ -254,7 +258,7 @@ async fn pump(
     let mut buffer = vec![0; 16 * 1024];
     let mut doomed = false;
     loop {
-        let length = select! {
+        let mut length = select! {
             read = from.read(&mut buffer) => read?,
             changed = way.wait_for(|way| way.flow != Flow::Lose), if doomed => {
                 drop(changed);
@@ -268,21 +272,26 @@ async fn pump(
         if !delay.is_zero() {
             sleep(delay).await;
         }
-        if way.wait_for(|way| way.flow != Flow::Hold).await.map_err(io::Error::other)?.flow == Flow::Lose || doomed {
+        let is_held = |way: &Way| way.flow == Flow::Hold || number <= way.held;
+        let was_held = is_held(&way.borrow());
+        if way.wait_for(|way| !is_held(way)).await.map_err(io::Error::other)?.flow == Flow::Lose || doomed {
             doomed = true;
             shared.lost[direction as usize].fetch_add(length as u64, SeqCst);
             continue;
         }
-        let mut piece = &buffer[..length];
         let (mut cut, mut swallowed) = (None, false);
         // All connections share the number of bytes that may still pass.
         sender.send_if_modified(|way| {
             if let Some((left, how)) = &mut way.left {
-                piece = &piece[..piece.len().min(*left as usize)];
-                *left -= piece.len() as u64;
+                length = length.min(*left as usize);
+                *left -= length as u64;
                 cut = (*left == 0).then_some(*how);
             }
+            let piece = &mut buffer[..length];
             swallowed = way.swallow.as_ref().is_some_and(|part| contains(piece, part));
+            if let Some(rewrite) = way.rewrite {
+                rewrite(piece);
+            }
             if cut.is_some() {
                 way.left = None;
             }
@@ -293,8 +302,11 @@ async fn pump(
             false
         });
         if !swallowed {
-            passed.fetch_add(piece.len() as u64, SeqCst);
-            to.write_all(piece).await?;
+            passed.fetch_add(length as u64, SeqCst);
+            to.write_all(&buffer[..length]).await?;
+        }
+        if was_held {
+            shared.settled.fetch_add(1, SeqCst);
         }
         match cut {
             None => {}
@@ -336,7 +348,7 @@ mod tests {
     }
 
     fn connect(proxy: &Proxy) -> net::TcpStream {
-        let stream = net::TcpStream::connect(("127.0.0.1", proxy.port)).expect("the proxy listens");
+        let stream = net::TcpStream::connect(("127.0.0.1", proxy.port.number())).expect("the proxy listens");
         stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time-out");
         stream
     }
