@@ -24,8 +24,8 @@ from pathlib import Path
 
 from release import toolchain
 from release.native import remapped
-from release.pack import THIRD_PARTY
 from release.refused import Refused, in_one_line
+from release.sbom import LICENCES
 from release.targets import ROOT, Release, load, version
 
 MEGABYTE = 1_000_000
@@ -96,14 +96,13 @@ class Checks:
         if not holds:
             self.wrong.append(what)
 
-    def tool(self, name: str, *arguments: str | Path, judge: Callable[[str], bool] | None = None) -> None:
+    def tool(self, name: str | Path, *arguments: str | Path, judge: Callable[[str], bool] | None = None) -> None:
         """Run a checker. Exit code 0 means no fault, or, if `judge` is given, its verdict on the output."""
-        path = toolchain.tools() / name
-        done = subprocess.run(
-            [path, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-        )
+        command = [toolchain.tools() / name, *arguments]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         well = judge(done.stdout) if judge else done.returncode == 0
-        self.demand(well, f"{name} {' '.join(Path(argument).name for argument in arguments)}:\n{done.stdout.strip()}")
+        shown = " ".join(Path(word).name for word in command)
+        self.demand(well, f"{shown}:\n{done.stdout.strip()}")
 
     # ---- contents -----------------------------------------------------------------------------------------------
 
@@ -119,7 +118,7 @@ class Checks:
         texts = [content for path, content in files.items() if Path(path).name == "LICENSE"]
         self.demand((ROOT / "LICENSE").read_bytes() in texts, f"{name}: no LICENSE, or another one")
         if package.has_binaries:
-            self.demand(THIRD_PARTY in leaves, f"{name}: no {THIRD_PARTY}")
+            self.demand(LICENCES in leaves, f"{name}: no {LICENCES}")
             self.demand(
                 any(leaf.endswith((".cdx.json", ".cyclonedx.json")) for leaf in leaves),
                 f"{name}: no bill of materials",
@@ -144,74 +143,56 @@ class Checks:
             if "-abi3-" in wheel.name and "linux" in wheel.name:
                 self.tool("abi3audit", "--strict", wheel)
 
+    def platforms(self) -> dict[str, set[str]]:
+        """The names of the npm packages that users ask for, each with those of its published targets."""
+        library, targets = self.release.npm, [target.npm.platform for target in self.release.published()]
+        prefixes = {library.manifest["name"]: library.platforms}
+        prefixes |= {program.npm: program.platforms for program in self.release.programs}
+        return {main: {f"{prefix}-{platform}" for platform in targets} for main, prefix in prefixes.items()}
+
     def tarballs(self) -> None:
         """Check npm tarballs: no install scripts, not private, equal versions, only platform packages of the list."""
-        library = self.release.npm
-        mains = {library.manifest["name"]: library.platforms}
-        mains |= {program.npm: program.platforms for program in self.release.programs}
-        targets = [target.npm.platform for target in self.release.published()]
-        names = {main: {f"{prefix}-{platform}" for platform in targets} for main, prefix in mains.items()}
+        names = self.platforms()
         for path in sorted((self.folder / "npm").glob("*.tgz")):
             manifest = json.loads(Package(path, 0).files["package/package.json"])
             self.demand("scripts" not in manifest, f"{path.name}: has scripts")
             self.demand("private" not in manifest, f"{path.name}: is private")
             self.demand(manifest["version"] == version(), f"{path.name}: is version {manifest['version']}")
             if manifest["name"] in names:
-                wanted = names[manifest["name"]]
-                fits = set(manifest["optionalDependencies"]) == wanted
+                fits = set(manifest["optionalDependencies"]) == names[manifest["name"]]
                 self.demand(fits, f"{path.name}: other platforms than the list's")
-                self.npm_tool("publint", str(path), "--strict")
+                # node/test/fixtures installs these two.
+                fixtures = ROOT / self.release.npm.folder / "test" / "fixtures" / "node_modules" / ".bin"
+                self.tool(fixtures / "publint", path, "--strict")
                 if "types" in manifest:
-                    self.npm_tool("attw", str(path), "--format", "ascii")
+                    self.tool(fixtures / "attw", path, "--format", "ascii")
             else:
                 self.demand(manifest["name"] in set().union(*names.values()), f"{path.name}: not in the list")
 
-    def npm_tool(self, name: str, *arguments: str) -> None:
-        """Run a checker from npm, which node/test/fixtures installs."""
-        path = ROOT / self.release.npm.folder / "test/fixtures/node_modules/.bin" / name
-        if not path.exists():
-            raise Refused(f"{path.relative_to(ROOT)} is missing: make node/test/fixtures/node_modules/.ready")
-        done = subprocess.run(
-            [path, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-        )
-        self.demand(done.returncode == 0, f"{name} {Path(arguments[0]).name}:\n{done.stdout.strip()}")
-
-    def jars(self) -> None:
-        """Check the files and POM elements that Maven Central requires, and the native libraries in the jars."""
-        for pom in sorted((self.folder / "maven").glob("**/*.pom")):
-            for kind in (".jar", "-sources.jar", "-javadoc.jar"):
-                jar = pom.with_name(pom.name.removesuffix(".pom") + kind)
-                self.demand(jar.exists(), f"{jar.name} is missing")
-            text = pom.read_text(encoding="utf-8")
-            for element in ("name", "description", "url", "licenses", "developers", "scm"):
-                self.demand(f"<{element}>" in text, f"{pom.name}: no <{element}>")
-        targets = [target for target in self.release.targets if (self.out / target.rust).is_dir()]
+    def jars(self, *, complete: bool = False) -> None:
+        """Check that jars have the native libraries of all targets that were built, or of all published ones."""
+        built = [target for target in self.release.targets if (self.out / target.rust).is_dir()]
+        targets = self.release.published() if complete else built
         jars = [package.files for package in packages(self.folder) if package.path.suffix == ".jar"]
         for module in self.release.jvm:
-            places = [target.in_jar(module.library) for target in targets if module.library]
-            self.demand(any(set(places) <= files.keys() for files in jars), f"no jar has all of {', '.join(places)}")
+            places = {target.in_jar(module.library) for target in targets}
+            self.demand(any(places <= files.keys() for files in jars), f"no jar has all of {', '.join(sorted(places))}")
 
     def complete(self) -> None:
         """Check that no crate, no source distribution and no file of a published target is missing."""
-        python, targets = self.release.python, self.release.published()
         programs, number = self.release.programs, version()
-        wheels = len(targets) * (len(python.abis) + len(programs))
-        sources = 1 + len(programs)
-        for ending, wanted in (("whl", wheels), ("tar.gz", sources)):
+        wheels = len(self.release.published()) * (len(self.release.python.abis) + len(programs))
+        for ending, wanted in (("whl", wheels), ("tar.gz", 1 + len(programs))):
             found = len(list(self.folder.glob(f"python/*.{ending}")))
             self.demand(found == wanted, f"python/: {found} files *.{ending}, not {wanted}")
-        prefixes = [self.release.npm.platforms, *(program.platforms for program in programs)]
-        names = [self.release.npm.manifest["name"], *(program.npm for program in programs)]
-        names += [f"{prefix}-{target.npm.platform}" for prefix in prefixes for target in targets]
+        names = self.platforms()
         crates = [*self.release.crates, *(program.crate for program in programs)]
-        wanted_files = [f"npm/{name.removeprefix('@').replace('/', '-')}-{number}.tgz" for name in names]
-        wanted_files += [f"crates/{crate}-{number}.crate" for crate in crates]
-        for name in wanted_files:
+        wanted_files = [f"crates/{crate}-{number}.crate" for crate in crates]
+        for name in [*names, *set().union(*names.values())]:
+            wanted_files.append(f"npm/{name.removeprefix('@').replace('/', '-')}-{number}.tgz")
+        for name in sorted(wanted_files):
             self.demand((self.folder / name).exists(), f"{name} is missing")
-        jars = [package.files for package in packages(self.folder) if package.path.suffix == ".jar"]
-        for module in self.release.jvm:
-            places = {target.in_jar(module.library) for target in targets if module.library}
-            self.demand(any(places <= files.keys() for files in jars), f"no jar has {module.library} for every target")
+        self.jars(complete=True)
 
     # ---- binaries -----------------------------------------------------------------------------------------------
 
@@ -219,48 +200,33 @@ class Checks:
         """Check the requirements of each compiled file."""
         for package in packages(self.folder):
             for path, content in package.files.items():
+                name = f"{package.path.name}: {Path(path).name}"
                 if content[:4] == b"\x7fELF":
-                    self.elf(
-                        f"{package.path.name}: {Path(path).name}",
-                        content,
-                        "musl" in package.path.name + Path(path).name,
-                    )
+                    self.elf(name, content, "musl" in name)
                 elif content[:2] == b"MZ":
-                    self.pe(f"{package.path.name}: {Path(path).name}", content)
+                    self.pe(name, content)
 
     def elf(self, name: str, content: bytes, musl: bool) -> None:
         """Check a Linux library: an old C library is enough and no other library is needed, dlopen can load it (no
         static TLS), the stack is not executable, and there are no symbols.
         """
-        with tempfile.NamedTemporaryFile(suffix=".so") as file:
-            file.write(content)
-            file.flush()
-            dynamic = binutils("readelf", "--wide", "--dynamic", file.name)
-            versions = binutils("readelf", "--wide", "--version-info", file.name)
-            headers = binutils("readelf", "--wide", "--program-headers", file.name)
-            relocations = binutils("readelf", "--wide", "--relocs", file.name)
-            sections = binutils("readelf", "--wide", "--section-headers", file.name)
-        needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", dynamic))
-        strange = needed - NEEDED["musl" if musl else "gnu"]
+        parts = ("--dynamic", "--version-info", "--program-headers", "--relocs", "--section-headers")
+        said = binutils(content, "readelf", "--wide", *parts)
+        strange = set(re.findall(r"\(NEEDED\).*\[(.+)\]", said)) - NEEDED["musl" if musl else "gnu"]
         self.demand(not strange, f"{name} needs {', '.join(sorted(strange))}")
-        self.demand("STATIC_TLS" not in dynamic, f"{name} has static TLS")
-        self.demand(not re.search(r"R_\w+_(TPOFF|TLS_TPREL)", relocations), f"{name} has relocations of static TLS")
-        self.demand(re.search(r"GNU_STACK.*\n?.*\bRW\b", headers), f"{name} has a stack that can be executed")
-        self.demand(".symtab" not in sections and ".debug_info" not in sections, f"{name} has symbols")
+        self.demand("STATIC_TLS" not in said, f"{name} has static TLS")
+        self.demand(not re.search(r"R_\w+_(TPOFF|TLS_TPREL)", said), f"{name} has relocations of static TLS")
+        self.demand(re.search(r"GNU_STACK.*\n?.*\bRW\b", said), f"{name} has a stack that can be executed")
+        self.demand(not re.search(r" \.(symtab|debug_info) ", said), f"{name} has symbols")
         if not musl:
-            newest = max(
-                (tuple(map(int, found.split("."))) for found in re.findall(r"GLIBC_([0-9.]+)", versions)), default=(0,)
-            )
+            versions = [tuple(map(int, found.split("."))) for found in re.findall(r"GLIBC_([0-9.]+)", said)]
+            newest = max(versions, default=(0,))
             oldest = min(tuple(map(int, target.glibc.split("."))) for target in self.release.targets if target.glibc)
             self.demand(newest <= oldest, f"{name} needs GLIBC_{'.'.join(map(str, newest))}")
 
     def pe(self, name: str, content: bytes) -> None:
         """Check a Windows library: it needs only libraries that every Windows has."""
-        with tempfile.NamedTemporaryFile(suffix=".dll") as file:
-            file.write(content)
-            file.flush()
-            headers = binutils("objdump", "--private-headers", file.name)
-        for library in re.findall(r"DLL Name: (\S+)", headers):
+        for library in re.findall(r"DLL Name: (\S+)", binutils(content, "objdump", "--private-headers")):
             self.demand(WINDOWS.fullmatch(library.lower()), f"{name} needs {library}")
 
     def sums(self) -> None:
@@ -280,12 +246,14 @@ def audited(said: str) -> bool:
     return found is not None and tuple(map(int, found.groups())) <= (2, 17)
 
 
-def binutils(program: str, *arguments: str) -> str:
-    """The output of readelf or objdump."""
+def binutils(content: bytes, program: str, *options: str) -> str:
+    """The output of readelf or objdump about a binary."""
     if not shutil.which(program):
         raise Refused(f"{program} is missing: install binutils")
-    done = subprocess.run([program, *arguments], check=True, capture_output=True, text=True)
-    return done.stdout
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(content)
+        file.flush()
+        return subprocess.run([program, *options, file.name], check=True, capture_output=True, text=True).stdout
 
 
 def check(out: Path, *, complete: bool) -> list[str]:
@@ -293,11 +261,8 @@ def check(out: Path, *, complete: bool) -> list[str]:
     checks = Checks(load(), out)
     for package in packages(checks.folder):
         checks.contents(package)
-    checks.wheels()
-    checks.tarballs()
-    checks.jars()
-    checks.binaries()
-    checks.sums()
+    for each in (checks.wheels, checks.tarballs, checks.jars, checks.binaries, checks.sums):
+        each()
     if complete:
         checks.complete()
     return checks.wrong

@@ -96,14 +96,9 @@ def mirror() -> str:
 
 def versions(suite: str, architecture: str, name: str) -> list[str]:
     """The versions of a package in a suite, newest first."""
-    said = subprocess.run(
-        ["apt-cache", "madison", name],
-        env=os.environ | _environment(suite, architecture),
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    ).stdout
-    return [line.split("|")[1].strip() for line in said.splitlines()]
+    environment = os.environ | _environment(suite, architecture)
+    said = subprocess.run(["apt-cache", "madison", name], env=environment, check=True, capture_output=True, text=True)
+    return [line.split("|")[1].strip() for line in said.stdout.splitlines()]
 
 
 def _apt(environment: dict[str, str], *arguments: str, cwd: Path | None = None) -> None:

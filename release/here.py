@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
-from release import kotlins, programs, runtimes
+from release import kotlins, runtimes
 from release.refused import Refused
-from release.targets import version
-from release.trial import CONSUMERS, JVM_MAIN, NPM_QUIET, Trial, bare, ended, line, refused, run, shown, size_of, timed
+from release.runtimes import Node, Runtime
+from release.targets import Program, Target, version
+from release.trial import CONSUMERS, JVM_MAIN, Trial, bare, ended, refused, run, shown, size_of, wanted
 
 LOAD = ["--eval", 'import("redlock-core").catch((error) => { console.error(error.message); process.exit(1); })']
+PIP = ["-m", "pip", "install", "--no-cache-dir", "--disable-pip-version-check"]
+NPM = ["install", "--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=warn"]
+WINDOWS = os.name == "nt"
 
 
 class Here:
@@ -19,6 +24,8 @@ class Here:
 
     def __init__(self, trial: Trial) -> None:
         self.trial = trial
+        # No compiler and no cargo.
+        self.bare = bare(trial.work, PATH="/nonexistent")
 
     def note(self, installer: str, seconds: float, size: int, said: str) -> None:
         """Add a row to the table, for this machine."""
@@ -26,154 +33,194 @@ class Here:
 
     def all(self) -> None:
         """Try the packages with every interpreter that is available."""
-        for python in runtimes.pythons():
-            self.python(python)
-        if old := runtimes.old_python():
-            self.old_python(old)
-        combinations = pairs(runtimes.nodes(), runtimes.npms())
-        for node, npm in combinations:
-            self.node(node, npm)
-        self.imitations(*combinations[0])
-        self.node_refusals(*combinations[0])
+        self._with(runtimes.pythons(), runtimes.nodes(), runtimes.jdks(), kotlins.ALL)
         if old_node := runtimes.old_node():
-            self.old_node(old_node, *combinations[0])
-        self.jvm(runtimes.jdks())
-        kotlins.use(self, runtimes.at_hand()[3], kotlins.ALL)
-        self.programs(runtimes.pythons()[:1], combinations)
+            self.old_node(old_node, runtimes.nodes()[0])
 
     def quick(self) -> None:
         """Try the packages with one interpreter of each language that this machine has; fetch none."""
-        python, node, npm, jdk = runtimes.at_hand()
-        self.python(python)
-        self.node(node, npm)
-        self.imitations(node, npm)
-        self.node_refusals(node, npm)
-        self.jvm([jdk])
-        kotlins.use(self, jdk, [kotlins.OLDEST, kotlins.NEWEST])
-        self.programs([python], [(node, npm)])
+        python, node, jdk = runtimes.at_hand()
+        self._with([python], [node], [jdk], [kotlins.OLDEST, kotlins.NEWEST])
 
-    def programs(self, pythons: list[runtimes.Python], nodes: list[tuple[runtimes.Node, runtimes.Npm]]) -> None:
-        """Install each program with pip, with npm and from its archive, and run it."""
-        host = self.trial.release.host()
-        env = bare(self.trial.work, PATH="/nonexistent")
+    def _with(
+        self, pythons: list[Runtime], nodes: list[Node], jdks: list[Runtime], versions: list[kotlins.Versions]
+    ) -> None:
+        for python in pythons:
+            self.python(python)
+        for node in nodes:
+            self.node(node)
+        self.node_refusals(nodes[0])
+        self.jvm(jdks)
+        kotlins.use(self, jdks[0], versions)
         for program in self.trial.release.programs:
-            for python in pythons:
-                programs.by_pip(self, program, python)
-            for node, npm in nodes:
-                programs.by_npm(self, program, node, npm)
-            path = programs.unpacked(self.trial, program, host)
-            unix = host.system != "windows"
-            said = programs.use(program, path, self.trial.servers, lambda words: run(words, env=env), unix=unix)
-            self.note("archive", 0, path.stat().st_size, said)
+            self.pip_program(program, pythons[0])
+            for node in nodes:
+                self.npm_program(program, node)
+            if self.trial.out:
+                path = unpacked(self.trial, program, self.trial.release.host())
+                self.note("archive", 0, path.stat().st_size, self._use(program, path, self.bare))
 
-    def python(self, python: runtimes.Python) -> None:
+    # ---- Python -----------------------------------------------------------------------------------------------------
+
+    def python(self, python: Runtime) -> None:
         """Install with pip into an empty environment, and run the consumer."""
-        venv = self.trial.folder("venv")
-        interpreter = python.venv(venv)
-        name = self.trial.release.python.folder
-        env = bare(self.trial.work, PATH="/nonexistent")
-        install = [interpreter, "-m", "pip", "install", "--no-cache-dir", "--disable-pip-version-check"]
-        seconds = timed(lambda: run([*install, "--index-url", self.trial.urls.pip, "redlock-core"], env=env, cwd=venv))
-        said = run([interpreter, CONSUMERS / name / "use.py", *self.trial.servers], env=env, cwd=venv)
+        interpreter, seconds = self._pip(python, wanted("redlock-core"))
+        use = CONSUMERS / self.trial.release.python.folder / "use.py"
+        venv = interpreter.parent.parent
+        said = run([interpreter, use, *self.trial.servers], env=self.bare, cwd=venv)
         installed = size_of(path for path in venv.rglob("*") if "redlock" in str(path.relative_to(venv)))
         self.note(f"pip, Python {python.version}", seconds, installed, said)
 
-    def old_python(self, python: runtimes.Python) -> None:
-        """A Python that is too old: pip must fail with a line that names the required version."""
+    def _pip(self, python: Runtime, *packages: str) -> tuple[Path, float]:
+        """Install packages into a new environment; return its interpreter and the seconds."""
         venv = self.trial.folder("venv")
         interpreter = python.venv(venv)
-        env = bare(self.trial.work, PATH="/nonexistent")
-        install = [interpreter, "-m", "pip", "install", "--disable-pip-version-check"]
-        said = refused([*install, "--index-url", self.trial.urls.pip, "redlock-core"], env=env, cwd=venv)
-        self.note(f"pip, Python {python.version}", 0, 0, line(said, ">=3.10"))
+        install = [interpreter, *PIP, *self.trial.pip(), *packages]
+        return interpreter, self.trial.installed(lambda: run(install, env=self.bare, cwd=venv))
 
-    def node(self, node: runtimes.Node, npm: runtimes.Npm) -> None:
-        """Install with npm into an empty folder, and run the consumer with Node."""
-        folder = self.trial.folder("npm")
-        env = self.npm_environment(node)
-        seconds = timed(lambda: self.npm_install(npm.command(node), folder, env))
-        said = self.use_node(node.path, folder, env)
-        machine = f"npm {npm.version}, Node {node.version}"
-        self.note(machine, seconds, size_of((folder / "node_modules").rglob("*")), said)
+    # ---- Node -------------------------------------------------------------------------------------------------------
 
-    def npm_environment(self, node: runtimes.Node) -> dict[str, str]:
-        """The environment of a machine that has only Node and a shell."""
-        return bare(self.trial.work, PATH=bare_path(self.trial.folder("path"), node.path, "sh", "env"))
+    def node(self, node: Node) -> None:
+        """Install with npm into an empty folder, and run the consumer with Node, and with what imitates it."""
+        folder, env, seconds = self.npm_install(node)
+        size = size_of((folder / "node_modules").rglob("*"))
+        shutil.copy(CONSUMERS / "node" / "use.mjs", folder)
+        hosts = [(f"Node {node.version}", [str(node.path)]), *runtimes.imitations()]
+        for name, command in hosts:
+            said = run([*command, "use.mjs", *self.trial.servers], env=env, cwd=folder)
+            self.note(f"npm {node.npm_version}, {name}", seconds, size, said)
 
     def npm_install(
-        self, npm: list[str], folder: Path, env: dict[str, str], *options: str, package: str = "redlock-core"
-    ) -> None:
-        """Install a package into the folder. Raises Refused if npm fails or warns."""
+        self, node: Node, *options: str, package: str = "redlock-core"
+    ) -> tuple[Path, dict[str, str], float]:
+        """Install a package into a new folder; return the folder, the environment and the seconds. Raises Refused if
+        npm fails or warns.
+        """
+        folder = self.trial.folder("npm")
+        # A machine that has only Node and a shell.
+        env = bare(self.trial.work, PATH=bare_path(self.trial.folder("path"), node.path, "sh", "env"))
         (folder / "package.json").write_text('{"name": "consumer", "private": true}\n')
-        install = [*npm, "install", "--registry", self.trial.urls.npm, *NPM_QUIET, package, *options]
-        done = ended(install, env, folder)
-        if done.returncode or "warn" in done.stderr:
-            raise Refused(f"{shown(done)}\nneither a failure nor a warning was expected")
+        install = [*node.npm, *NPM, "--registry", self.trial.npm, f"{package}@{version()}", *options]
 
-    def use_node(self, node: Path, folder: Path, env: dict[str, str]) -> str:
-        """Run the consumer."""
-        shutil.copy(CONSUMERS / "node" / "use.mjs", folder)
-        return run([node, "use.mjs", *self.trial.servers], env=env, cwd=folder)
+        def run_npm() -> None:
+            done = ended(install, env, folder)
+            if done.returncode or "warn" in done.stderr:
+                raise Refused(f"{shown(done)}\nneither a failure nor a warning was expected")
 
-    def imitations(self, node: runtimes.Node, npm: runtimes.Npm) -> None:
-        """Install with npm, and run the consumer with Bun and Deno."""
-        folder = self.trial.folder("npm")
-        env = self.npm_environment(node)
-        seconds = timed(lambda: self.npm_install(npm.command(node), folder, env))
-        shutil.copy(CONSUMERS / "node" / "use.mjs", folder)
-        size = size_of((folder / "node_modules").rglob("*"))
-        for host in runtimes.imitations():
-            said = run([*host.command, "use.mjs", *self.trial.servers], env=env, cwd=folder)
-            self.note(f"npm {npm.version}, {host.name}", seconds, size, said)
+        return folder, env, self.trial.installed(run_npm)
 
-    def node_refusals(self, node: runtimes.Node, npm: runtimes.Npm) -> None:
+    def node_refusals(self, node: Node) -> None:
         """Without a native module for the platform, loading must fail with a line that says what to do."""
-        without = self.trial.folder("npm")
-        env = self.npm_environment(node)
-        self.npm_install(npm.command(node), without, env, "--omit=optional")
-        said = refused([node.path, *LOAD], env=env, cwd=without)
-        self.note("npm --omit=optional", 0, 0, line(said, "without --omit=optional"))
-        elsewhere = self.trial.folder("npm")
-        self.npm_install(npm.command(node), elsewhere, env, "--os=openbsd", "--cpu=x64")
-        said = refused([node.path, *LOAD], env=env, cwd=elsewhere)
-        self.note("npm --os=openbsd", 0, 0, line(said, "no native module"))
+        for options, about in {
+            ("--omit=optional",): "without --omit=optional",
+            ("--os=openbsd", "--cpu=x64"): "no native module",
+        }.items():
+            folder, env, _ = self.npm_install(node, *options)
+            self.note(f"npm {options[0]}", 0, 0, refused([node.path, *LOAD], about, env=env, cwd=folder))
 
-    def old_node(self, old: runtimes.Node, node: runtimes.Node, npm: runtimes.Npm) -> None:
+    def old_node(self, old: Path, node: Node) -> None:
         """A Node that is too old: loading must fail with a line that says so."""
-        folder = self.trial.folder("npm")
-        self.npm_install(npm.command(node), folder, self.npm_environment(node))
-        said = refused([old.path, *LOAD], env=self.npm_environment(old), cwd=folder)
-        self.note(f"Node {old.version}", 0, 0, line(said, "needs Node 20 or newer"))
+        folder, env, _ = self.npm_install(node)
+        self.note("Node 18", 0, 0, refused([old, *LOAD], "needs Node 20 or newer", env=env, cwd=folder))
 
-    def jvm(self, jdks: list[runtimes.Jdk]) -> None:
+    # ---- the JVM ----------------------------------------------------------------------------------------------------
+
+    def jvm(self, jdks: list[Runtime]) -> None:
         """Build the consumer with Maven and an empty local repository; run it with each of these JDKs."""
         classpath, seconds = self.jvm_consumer()
         jar = next(path for path in classpath if path.name.startswith("redlock-core"))
-        env = bare(self.trial.work, PATH="/nonexistent")
         for jdk in jdks:
-            said = run([jdk.java, "-cp", os.pathsep.join(map(str, classpath)), JVM_MAIN, *self.trial.servers], env=env)
-            self.note(f"Maven, Java {jdk.version}", seconds, jar.stat().st_size, said)
+            command = [jdk.path, "-cp", os.pathsep.join(map(str, classpath)), JVM_MAIN, *self.trial.servers]
+            self.note(f"Maven, Java {jdk.version}", seconds, jar.stat().st_size, run(command, env=self.bare))
 
     def jvm_consumer(self) -> tuple[list[Path], float]:
         """Build a project that depends on the jar; return its class path and the build time in seconds."""
         folder = self.trial.folder("maven")
-        project = folder / "project"
-        shutil.copytree(CONSUMERS / "jvm", project)
-        maven = [*("mvn", "-q", "-B", "-ntp", "-f", project), f"-Dmaven.repo.local={folder / 'repository'}"]
-        maven += [f"-Dredlock.version={version()}", f"-Dredlock.repository=file://{self.trial.packages / 'maven'}"]
+        shutil.copytree(CONSUMERS / "jvm", folder / "project")
         env = os.environ | {"PATH": without_rust(self.trial.folder("path"))}
-        seconds = timed(lambda: run([*maven, "package"], env=env))
+        return self.maven(folder / "project", env, {"maven.repo.local": str(folder / "repository")})
+
+    def maven(self, project: Path, env: dict[str, str], settings: dict[str, str]) -> tuple[list[Path], float]:
+        """Build a project that depends on the jar; return its class path and the seconds."""
+        settings = {"redlock.version": version(), "redlock.repository": self.trial.maven, **settings}
+        # -U: Maven remembers for a day that a repository lacked a version.
+        maven = [*("mvn", "-q", "-B", "-ntp", "-U", "-f", project), *(f"-D{key}={settings[key]}" for key in settings)]
+        seconds = self.trial.installed(lambda: run([*maven, "package"], env=env))
         listed = (project / "target" / "classpath").read_text().strip().split(os.pathsep)
         return [project / "target" / "classes", *map(Path, listed)], seconds
 
+    # ---- programs ---------------------------------------------------------------------------------------------------
 
-def pairs(nodes: list[runtimes.Node], npms: list[runtimes.Npm]) -> list[tuple[runtimes.Node, runtimes.Npm]]:
-    """Pairs in which every Node and every npm occurs at least once, and in which the two fit each other."""
-    found = [(node, next(npm for npm in reversed(npms) if npm.fits(node))) for node in nodes]
-    found += [
-        (next(node for node in nodes if npm.fits(node)), npm) for npm in npms if npm not in [npm for _, npm in found]
-    ]
-    return found
+    def pip_program(self, program: Program, python: Runtime) -> None:
+        """Install with pip into an empty environment: by its name, and as an extra of the library, which pins it."""
+        interpreter, seconds = self._pip(python, wanted(program.python), wanted("redlock-core[cli]"))
+        command = interpreter.with_name(f"{program.name}.exe" if WINDOWS else program.name)
+        said = self._use(program, command, self.bare)
+        self.note(f"pip, Python {python.version}", seconds, command.stat().st_size, said)
+
+    def npm_program(self, program: Program, node: Node) -> None:
+        """Install with npm into an empty folder. Without the package for this machine, a line must say what to do."""
+        folder, env, seconds = self.npm_install(node, package=program.npm)
+        command = folder / "node_modules" / ".bin" / (f"{program.name}.cmd" if WINDOWS else program.name)
+        said, size = self._use(program, command, env), size_of((folder / "node_modules").rglob("*"))
+        self.note(f"npm {node.npm_version}, Node {node.version}", seconds, size, said)
+        shutil.rmtree(folder / "node_modules" / Path(program.platforms).parent)
+        said = refused([command, "--version"], "without --omit=optional", env=env, cwd=folder)
+        self.note(f"{program.npm} without its platform package", 0, 0, said)
+
+    def _use(self, program: Program, command: Path, env: dict[str, str]) -> str:
+        start = lambda words: run(words, env=env)  # noqa: E731
+        return use(program, command, self.trial.servers, start, unix=not WINDOWS)
+
+    def crate(self) -> None:
+        """Add the published crate to a new project, which the compiler must accept. It alone needs Rust."""
+        folder, env = self.trial.folder("crate"), dict(os.environ)
+        run(["cargo", "init", "--quiet", "--vcs", "none", "--name", "published", folder], env=env)
+        (folder / "src" / "main.rs").write_text("use redlock as _;\n\nfn main() {}\n")
+        add = ["cargo", "add", "--quiet", f"redlock-core@={version()}"]
+        seconds = self.trial.installed(lambda: run(add, env=env, cwd=folder))
+        run(["cargo", "check", "--quiet", "--target-dir", folder / "target"], env=env, cwd=folder)
+        self.note("cargo", seconds, 0, f"redlock-core {version()}: compiles")
+
+
+def use(
+    program: Program,
+    command: str | Path,
+    servers: list[str],
+    start: Callable[[list[str | Path]], str],
+    *,
+    unix: bool,
+) -> str:
+    """Run an installed program; return a line about what it did. `start` runs words and returns their output. The
+    command `exec` is for Unix.
+    """
+    said = start([command, "--version"])
+    if said != f"{program.name} {version()}":
+        raise Refused(f"{command} --version says {said}, not {program.name} {version()}")
+    if not servers:
+        return said
+    url, tls, ca = servers
+    secured = ["--url", tls, "--ca", ca]
+    lease = start([command, "acquire", "smoke", "--ttl", "10s", *secured])
+    start([command, "release", lease, *secured])
+    if not unix:
+        return f"{said}: acquire; release; TLS"
+    # Its own command is the one that every machine of a trial has.
+    under_lock = start([command, "exec", "smoke", "--url", url, "--", command, "--version"])
+    if under_lock != said:
+        raise Refused(f"{command} exec: {under_lock}")
+    return f"{said}: acquire; release; exec; TLS"
+
+
+def unpacked(trial: Trial, program: Program, target: Target) -> Path:
+    """Unpack the archive of a target; return the path of the program."""
+    folder = trial.folder("archive")
+    (archive,) = (trial.packages / "archives").glob(f"{program.name}-{version()}-{target.rust}.*")
+    shutil.unpack_archive(archive, folder)
+    (path,) = folder.glob(f"*/{target.program(program.name)}")
+    # Python unpacks no modes from a zip.
+    path.chmod(0o755)
+    return path
 
 
 def bare_path(folder: Path, *programs: str | Path) -> str:

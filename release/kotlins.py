@@ -10,14 +10,12 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from release import downloads, runtimes
-from release.targets import version
-from release.trial import CONSUMERS, run, timed
+from release import downloads
+from release.trial import CONSUMERS, run
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from release.here import Here
+    from release.runtimes import Runtime
 
 MAIN = "dev.redlock.consumer.UseKt"
 # The local Maven repository, kept between trials: filling an empty one takes minutes.
@@ -51,36 +49,21 @@ ALL = [
 ]
 
 
-def use(here: Here, jdk: runtimes.Jdk, versions: list[Versions]) -> None:
+def use(here: Here, jdk: Runtime, versions: list[Versions]) -> None:
     """Compile and run the same program with each of these versions; add a row to the table for each."""
     # The previous trial's package has the same version, so Maven would not fetch the new one.
     shutil.rmtree(REPOSITORY / "dev" / "redlock", ignore_errors=True)
     for each in versions:
-        classpath, seconds = _compiled(here, each)
-        jar = next(path for path in classpath.split(os.pathsep) if "redlock-core" in path)
-        said = run([jdk.java, "-cp", classpath, MAIN], env={**os.environ, "HOME": str(here.trial.work)})
-        here.note(f"Maven, {each}", seconds, os.path.getsize(jar), said)
-
-
-def _compiled(here: Here, versions: Versions) -> tuple[str, float]:
-    """Compile the program; return its class path and Maven's time in seconds."""
-    project = here.trial.folder("kotlin") / "project"
-    shutil.copytree(CONSUMERS / "kotlin", project)
-    if versions.spring:
-        _under_spring(project, versions.spring)
-    settings = {
-        "maven.repo.local": REPOSITORY,
-        "redlock.version": version(),
-        "redlock.repository": f"file://{here.trial.packages / 'maven'}",
-    }
-    if not versions.spring:
-        settings |= {"kotlin.version": versions.kotlin, "coroutines.version": versions.coroutines}
-    maven = ["mvn", "-q", "-B", "-ntp", "-f", project, *(f"-D{name}={value}" for name, value in settings.items())]
-    seconds = timed(lambda: run([*maven, "package"], env=dict(os.environ)))
-    listed = (project / "target" / "classpath").read_text().strip()
-    return f"{project / 'target' / 'classes'}{os.pathsep}{listed}", seconds
-
-
-def _under_spring(project: Path, spring: str) -> None:
-    pom = (project / "spring.xml").read_text()
-    (project / "pom.xml").write_text(pom.replace("@SPRING@", spring))
+        project = here.trial.folder("kotlin") / "project"
+        shutil.copytree(CONSUMERS / "kotlin", project)
+        settings = {"maven.repo.local": str(REPOSITORY)}
+        if each.spring:
+            spring = (project / "spring.xml").read_text()
+            (project / "pom.xml").write_text(spring.replace("@SPRING@", each.spring))
+        else:
+            settings |= {"kotlin.version": each.kotlin, "coroutines.version": each.coroutines}
+        classpath, seconds = here.maven(project, dict(os.environ), settings)
+        jar = next(path for path in classpath if "redlock-core" in path.name)
+        command = [jdk.path, "-cp", os.pathsep.join(map(str, classpath)), MAIN]
+        said = run(command, env={**os.environ, "HOME": str(here.trial.work)})
+        here.note(f"Maven, {each}", seconds, jar.stat().st_size, said)

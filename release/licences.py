@@ -1,6 +1,4 @@
-"""Writes THIRD-PARTY-LICENSES: the licences of everything that is linked into a library or program.
-
-    python3 -m release.licences OUT [--crate NAME]... [--target NAME]...    default: all crates, on every target
+"""The text of THIRD-PARTY-LICENSES: the licences of everything that is linked into a library or program.
 
 The texts come from the parts themselves. If a part offers a choice of licences, the first in `LICENCES` is taken. A
 part that brings no text gets the one in release/licences. A licence that is not listed here is an error, and so is a
@@ -9,15 +7,15 @@ part without any text.
 
 from __future__ import annotations
 
-import argparse
+import ast
 import itertools
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from release.parts import TEXTS, Part, parts
-from release.refused import Refused, in_one_line
-from release.targets import load
+from release.parts import TEXTS, Part
+from release.refused import Refused
 
 # The accepted licences, the preferred ones first, each with words that occur only in its text. deny.toml accepts the
 # same ones for all crates, including those that only build or test.
@@ -48,12 +46,6 @@ NAMED = re.compile(r"(un)?licen[cs]e|copying|copyright|notice", re.IGNORECASE)
 NO_TEXT = {".rs", ".c", ".h", ".py", ".html", ".toml", ".json"}
 APART = {"tests", "test", "benches", "examples", "target", "docs", "doc"}
 LINE = "=" * 80
-
-
-def write(crates: Sequence[str], rust_target: str | Sequence[str], path: Path) -> None:
-    """The licences of what these crates of the workspace are linked from, on a target or several."""
-    targets = [rust_target] if isinstance(rust_target, str) else list(rust_target)
-    path.write_text(document(parts(crates, targets)), encoding="utf-8", newline="\n")
 
 
 def document(all_parts: Sequence[Part]) -> str:
@@ -126,51 +118,30 @@ def recognised(text: str) -> set[str]:
     return found
 
 
-def everything() -> list[str]:
-    """All crates that are linked into packages."""
-    release = load()
-    modules = [module.crate for module in release.jvm if module.crate]
-    return [release.python.crate, release.npm.crate, *modules, *(program.crate for program in release.programs)]
-
-
 def _alternatives(expression: str, of: str) -> list[frozenset[str]]:
-    """All ways to satisfy an expression; AND binds more tightly than OR."""
-    words = re.findall(r"[()]|[\w.+-]+", expression)
-    unreadable = Refused(f"{of}: {expression!r} is no licence expression")
+    """All ways to satisfy an expression. Read as Python's, in which AND also binds more tightly than OR."""
+    names: list[str] = []
 
-    def either() -> list[frozenset[str]]:
-        found = both()
-        while words[:1] == ["OR"]:
-            words.pop(0)
-            found = found + both()
-        return found
+    def word(match: re.Match[str]) -> str:
+        if match[0] in ("AND", "OR"):
+            return match[0].lower()
+        names.append(match[0])
+        return f"_{len(names) - 1}"
 
-    def both() -> list[frozenset[str]]:
-        found = one()
-        while words[:1] == ["AND"]:
-            words.pop(0)
-            found = [left | right for left, right in itertools.product(found, one())]
-        return found
+    def ways(node: ast.AST) -> list[frozenset[str]]:
+        if isinstance(node, ast.Name):
+            return [frozenset([names[int(node.id[1:])]])]
+        if not isinstance(node, ast.BoolOp):
+            raise SyntaxError
+        found = [ways(value) for value in node.values]
+        if isinstance(node.op, ast.Or):
+            return list(itertools.chain(*found))
+        return [frozenset().union(*choice) for choice in itertools.product(*found)]
 
-    def one() -> list[frozenset[str]]:
-        word = words.pop(0) if words else ")"
-        if word == "(":
-            found = either()
-            if words[:1] != [")"]:
-                raise unreadable
-            words.pop(0)
-            return found
-        if word in {")", "AND", "OR", "WITH"}:
-            raise unreadable
-        if words[:1] == ["WITH"]:
-            word = " ".join([word, *words[:2]])
-            del words[:2]
-        return [frozenset([word])]
-
-    found = either()
-    if words:
-        raise unreadable
-    return found
+    try:
+        return ways(ast.parse(re.sub(r"[\w.+-]+( WITH [\w.+-]+)?", word, expression), mode="eval").body)
+    except SyntaxError:
+        raise Refused(f"{of}: {expression!r} is no licence expression") from None
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, int]]:
@@ -200,26 +171,6 @@ def _label(part: Part) -> str:
 
 
 def _wrapped(labels: Sequence[str]) -> str:
-    lines = [""]
-    for label in labels:
-        if lines[-1] and len(lines[-1]) + len(label) > len(LINE) - 3:
-            lines[-1] += ","
-            lines.append("")
-        lines[-1] += f", {label}" if lines[-1] else label
-    return "\n".join(lines)
-
-
-@in_one_line("release.licences")
-def main(arguments: list[str] | None = None) -> None:
-    """The command line, as in the module's documentation."""
-    parser = argparse.ArgumentParser(prog="python3 -m release.licences", description="Writes THIRD-PARTY-LICENSES.")
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--crate", action="append", metavar="NAME")
-    parser.add_argument("--target", action="append", metavar="NAME")
-    options = parser.parse_args(arguments)
-    targets = options.target or [target.rust for target in load().targets]
-    write(options.crate or everything(), targets, options.out)
-
-
-if __name__ == "__main__":
-    main()
+    # A label stays on one line.
+    text = ", ".join(label.replace(" ", "\0") for label in labels)
+    return textwrap.fill(f"{text},", len(LINE), break_on_hyphens=False).replace("\0", " ")[:-1]

@@ -20,7 +20,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from release import licences, sbom, toolchain
+from release import sbom, toolchain
 from release.refused import Refused, in_one_line
 from release.targets import ROOT, Release, Target, load
 
@@ -94,9 +94,7 @@ class Build:
                 maturin.append("--zig")
             self._run(*maturin, cwd=ROOT / folder)
             (made,) = Path(work).glob("*.whl")
-            texts = Path(work, sbom.LICENCES)
-            licences.write([crate], self.target.rust, texts)
-            sbom.rewrite(made, [crate], self.target.rust, texts)
+            sbom.rewrite(made, crate, self.target.rust)
             return self._keep(made, f"wheels/{made.name}")
 
     def node(self) -> None:
@@ -106,10 +104,9 @@ class Build:
 
     def jvm(self) -> None:
         """Build the libraries of the JVM modules."""
-        modules = [(module.crate, module.library) for module in self.release.jvm if module.crate and module.library]
-        made = self.libraries([crate for crate, _ in modules])
-        for _, library in modules:
-            self._keep(made / self.target.library(library), Path(self.target.in_jar(library)).name)
+        made = self.libraries([module.crate for module in self.release.jvm])
+        for module in self.release.jvm:
+            self._keep(made / self.target.library(module.library), Path(self.target.in_jar(module.library)).name)
 
     def python(self, abis: list[str]) -> None:
         """Build a wheel for each of these ABIs."""

@@ -29,13 +29,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from release import licences, native, sbom, toolchain
+from release import native, sbom, toolchain
 from release.refused import Refused, in_one_line
-from release.targets import ROOT, Npm, Program, Release, Target, load, version
+from release.targets import ROOT, Npm, OnNpm, Program, Release, Target, load, version
 
 LICENCE = ROOT / "LICENSE"
-THIRD_PARTY = sbom.LICENCES
-SBOM = "sbom.cdx.json"
 # The shells for which an archive has completions, and the names under which they load them.
 COMPLETIONS = {"bash": "{}.bash", "fish": "{}.fish", "zsh": "_{}"}
 
@@ -59,36 +57,29 @@ class Packer:
             for wheel in sorted((self.out / target.rust / "wheels").glob("*.whl")):
                 shutil.copy(wheel, folder)
         for project in [self.release.python.folder, *(program.folder for program in self.release.programs)]:
-            maturin = str(toolchain.tools() / "maturin")
+            sdist = [str(toolchain.tools() / "maturin"), "sdist", "--out", str(folder)]
             # Quiet, because maturin prints an error for something optional and then succeeds.
-            self._run(
-                maturin, "sdist", "--out", str(folder), cwd=ROOT / project, quiet=True, SOURCE_DATE_EPOCH=native.EPOCH
-            )
+            self._run(*sdist, cwd=ROOT / project, quiet=True, SOURCE_DATE_EPOCH=native.EPOCH)
 
     def npm(self) -> None:
         """Make the packages of the library and of the programs, and a package with compiled files for each target."""
         self._fresh("npm")
         library = self.release.npm
-        manifest = library.manifest
         for target in self.targets:
-            self._npm_platform(
-                target,
-                library.platforms,
-                manifest,
-                library.crate,
-                [(self.out / target.rust / library.file, library.file)],
-            )
+            self._npm_platform(target, library, self.out / target.rust / library.file, library.file)
         self._npm_library(library)
         for program in self.release.programs:
-            self._npm_program(program)
+            for target in self.targets:
+                name = target.program(program.name)
+                self._npm_platform(target, program, self.out / target.rust / "programs" / name, f"bin/{name}")
+            starter = program.manifest["bin"][program.name]
+            self._npm_main(program, [(ROOT / program.folder / name, name) for name in (starter, "README.md")])
 
-    def _npm_platform(
-        self, target: Target, prefix: str, manifest: dict[str, Any], crate: str, files: list[tuple[Path, str]]
-    ) -> None:
+    def _npm_platform(self, target: Target, package: OnNpm, compiled: Path, name: str) -> None:
         """Make the package of one target. npm installs only the one that fits the machine."""
-        platform = target.npm
+        platform, manifest = target.npm, package.manifest
         own = {
-            "name": f"{prefix}-{platform.platform}",
+            "name": f"{package.platforms}-{platform.platform}",
             "version": version(),
             "description": f"What of {manifest['name']} is compiled, for {target.rust}",
             "os": [platform.os],
@@ -98,14 +89,12 @@ class Packer:
             "publishConfig": {"access": "public"},
             # Yarn Plug'n'Play leaves packages zipped otherwise.
             "preferUnplugged": True,
+            **({"main": name} if name.endswith(".node") else {}),
         }
-        if len(files) == 1 and files[0][1].endswith(".node"):
-            own["main"] = files[0][1]
         with tempfile.TemporaryDirectory() as work:
-            licences.write([crate], target.rust, Path(work, THIRD_PARTY))
-            sbom.write([crate], target.rust, Path(work, SBOM))
-            beside = [(Path(work, name), name) for name in (THIRD_PARTY, SBOM)]
-            self._npm_pack(own, [*files, *beside])
+            sbom.write(package.crate, [target.rust], Path(work))
+            beside = [(Path(work, beside), beside) for beside in (sbom.LICENCES, sbom.SBOM)]
+            self._npm_pack(own, [(compiled, name), *beside])
 
     def _npm_library(self, library: Npm) -> None:
         folder = ROOT / library.folder
@@ -117,16 +106,7 @@ class Packer:
         files += [(folder / name, name) for name in ("README.md", "compat/redlock/package.json")]
         self._npm_main(library, files)
 
-    def _npm_program(self, program: Program) -> None:
-        manifest = program.manifest
-        for target in self.targets:
-            name = target.program(program.name)
-            compiled = (self.out / target.rust / "programs" / name, f"bin/{name}")
-            self._npm_platform(target, program.platforms, manifest, program.crate, [compiled])
-        starter = manifest["bin"][program.name]
-        self._npm_main(program, [(ROOT / program.folder / name, name) for name in (starter, "README.md")])
-
-    def _npm_main(self, package: Npm | Program, files: list[tuple[Path, str]]) -> None:
+    def _npm_main(self, package: OnNpm, files: list[tuple[Path, str]]) -> None:
         """Make the package that users name. It needs those of the targets."""
         # In the repository, package.json says private, so that nobody publishes the folder itself.
         not_published = ("private", "devDependencies", "scripts")
@@ -153,16 +133,12 @@ class Packer:
             with tempfile.TemporaryDirectory() as work:
                 natives = Path(work, "natives")
                 natives.mkdir()
-                if module.crate and module.library:
-                    for target in self.targets:
-                        place = natives / target.in_jar(module.library)
-                        place.parent.mkdir(parents=True, exist_ok=True)
-                        shutil.copy(self.out / target.rust / place.name, place)
-                    about = natives / "META-INF"
-                    about.mkdir()
-                    rust = [target.rust for target in self.targets]
-                    licences.write([module.crate], rust, about / THIRD_PARTY)
-                    sbom.write([module.crate], rust, about / SBOM)
+                for target in self.targets:
+                    place = natives / target.in_jar(module.library)
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(self.out / target.rust / place.name, place)
+                (natives / "META-INF").mkdir()
+                sbom.write(module.crate, [target.rust for target in self.targets], natives / "META-INF")
                 # Builds in a folder of its own, so that neither the checkout nor the local repository changes.
                 self._run(
                     *("mvn", "-q", "-B", "-ntp", "-f", module.folder, "-Ppackages", "deploy"),
@@ -195,13 +171,11 @@ class Packer:
                     sources = [self.out / target.rust / "programs" / name, ROOT / program.folder / "README.md", LICENCE]
                     for source in sources:
                         shutil.copyfile(source, made / source.name)
-                    licences.write([program.crate], target.rust, made / THIRD_PARTY)
-                    sbom.write([program.crate], target.rust, made / SBOM)
-                    if target.system == "windows":
-                        _zip(folder, made, name)
-                    else:
+                    sbom.write(program.crate, [target.rust], made)
+                    windows = target.system == "windows"
+                    if not windows:
                         self._pages(program, made)
-                        _tar_gz(folder, made, name)
+                    _archive(folder, made, name, windows=windows)
 
     def _pages(self, program: Program, folder: Path) -> None:
         """Write the manual pages and completions. They are the same for all Unix systems, so this machine's program
@@ -249,35 +223,31 @@ class Packer:
             done.check_returncode()
 
 
-def _tar_gz(folder: Path, packed: Path, program: str) -> None:
+def _archive(folder: Path, packed: Path, program: str, *, windows: bool) -> None:
     """Make an archive of a folder, with equal dates and owners and the program as the only executable."""
+    files = sorted(path for path in packed.rglob("*") if path.is_file())
+    entries = [
+        (path.relative_to(packed.parent).as_posix(), path, 0o755 if path.name == program else 0o644) for path in files
+    ]
+    if windows:
+        with zipfile.ZipFile(folder / f"{packed.name}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, source, mode in entries:
+                entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+                entry.external_attr = mode << 16
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                archive.writestr(entry, source.read_bytes())
+        return
     date = int(native.EPOCH)
     with (
         (folder / f"{packed.name}.tar.gz").open("wb") as raw,
         gzip.GzipFile("", "wb", mtime=date, fileobj=raw) as zipped,
-        tarfile.open(fileobj=zipped, mode="w") as archive,
+        tarfile.open(fileobj=zipped, mode="w") as tar,
     ):
-        for name, source, mode in _entries(packed, program):
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode, entry.mtime = source.stat().st_size, mode, date
+        for name, source, mode in entries:
+            member = tarfile.TarInfo(name)
+            member.size, member.mode, member.mtime = source.stat().st_size, mode, date
             with source.open("rb") as content:
-                archive.addfile(entry, content)
-
-
-def _zip(folder: Path, packed: Path, program: str) -> None:
-    """The same for Windows."""
-    with zipfile.ZipFile(folder / f"{packed.name}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, source, mode in _entries(packed, program):
-            entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
-            entry.external_attr = mode << 16
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(entry, source.read_bytes())
-
-
-def _entries(packed: Path, program: str) -> Iterable[tuple[str, Path, int]]:
-    """The files of a folder, each with its name and mode in an archive."""
-    for path in sorted(path for path in packed.rglob("*") if path.is_file()):
-        yield path.relative_to(packed.parent).as_posix(), path, 0o755 if path.name == program else 0o644
+                tar.addfile(member, content)
 
 
 @in_one_line("release.pack")

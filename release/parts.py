@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from release.refused import Refused
 from release.targets import ROOT, Target, load
@@ -30,53 +30,38 @@ class Part:
     version: str
     licence: str
     """An SPDX expression."""
-
     source: str
     """The URL of its source."""
-
     purl: str
     """Its package URL: its name for scanners and in `needs`."""
-
     folder: Path | None = None
     """The folder of a crate's files on this machine."""
-
     texts: tuple[str, ...] = ()
     """Its licence texts in release/licences, if it brings none."""
-
     sha256: str | None = None
     """The sha256 of a crate in its registry."""
-
     about: str = ""
     own: bool = False
     """Whether it is part of this repository, under this repository's licence."""
-
     needs: list[str] = field(default_factory=list, compare=False)
     """The purls of the parts that it is linked with."""
 
 
-@dataclass(frozen=True)
-class Foreign:
+class Foreign(NamedTuple):
     """C or assembler code in a crate. Its licence texts are among the crate's."""
 
     name: str
     licence: str
     repository: str
     """OWNER/NAME on GitHub."""
-
     version: tuple[str, str] | None = None
     """A file of the crate, and a pattern whose groups are the numbers of the version. Upstream's tag is v and these."""
 
 
+MIMALLOC = ("c_src/mimalloc/v2/include/mimalloc.h", r"define MI_MALLOC_VERSION (\d+)(\d\d)(\d\d)\s")
 # Every crate with such code.
 FOREIGN = {
-    "libmimalloc-sys": [
-        Foreign(
-            "mimalloc",
-            "MIT",
-            "microsoft/mimalloc",
-            ("c_src/mimalloc/v2/include/mimalloc.h", r"define MI_MALLOC_VERSION (\d+)(\d\d)(\d\d)\s"),
-        )
-    ],
+    "libmimalloc-sys": [Foreign("mimalloc", "MIT", "microsoft/mimalloc", MIMALLOC)],
     "ring": [
         Foreign("boringssl", "Apache-2.0 AND ISC", "google/boringssl"),
         Foreign("fiat-crypto", "Apache-2.0", "mit-plv/fiat-crypto"),
@@ -112,43 +97,32 @@ def parts(crates: Sequence[str], targets: Sequence[str]) -> list[Part]:
 
 
 def _of_target(crates: Sequence[str], target: Target) -> list[Part]:
-    linked = _linked(crates, target.rust)
+    # The names and versions of the linked crates, with the features that only these crates need.
+    chosen = [argument for crate in crates for argument in ("--package", crate)]
+    options = ["--edges=normal,no-proc-macro", "--prune", WITHOUT_CODE, "--prefix=none", "--format={p}"]
+    tree = _cargo("tree", *chosen, *options, "--target", target.rust)
+    linked = {tuple(line.split()[:2]) for line in tree.splitlines() if line}
     metadata = json.loads(_cargo("metadata", "--format-version=1", "--filter-platform", target.rust))
-    packages: dict[str, Any] = {package["id"]: package for package in metadata["packages"]}
     nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
     written = {name for crate in crates for name in WRITTEN_BY.get(crate, [])}
-    chosen = {
-        id
-        for id, package in packages.items()
-        if (package["name"], package["version"]) in linked or package["name"] in written
-    }
     hashes = _hashes()
-    found = {id: _crate(packages[id], hashes) for id in chosen}
+    found = {
+        package["id"]: _crate(package, hashes)
+        for package in metadata["packages"]
+        if (package["name"], f"v{package['version']}") in linked or package["name"] in written
+    }
+    result, shared = list(found.values()), _shared(crates, target)
     for id, part in found.items():
         for dependency in nodes[id]["deps"]:
-            normal = any(kind["kind"] is None for kind in dependency["dep_kinds"])
-            if normal and dependency["pkg"] in found:
+            if dependency["pkg"] in found and any(kind["kind"] is None for kind in dependency["dep_kinds"]):
                 part.needs.append(found[dependency["pkg"]].purl)
-    result = list(found.values())
-    for part in found.values():
         foreign = _foreign(part)
         part.needs.extend(inner.purl for inner in foreign)
         result.extend(foreign)
-    shared = _shared(crates, target)
-    for part in found.values():
         if part.name in crates:
             part.needs.extend(other.purl for other in shared)
             part.needs.extend(other.purl for other in found.values() if other.name in WRITTEN_BY.get(part.name, []))
     return [*result, *shared]
-
-
-def _linked(crates: Sequence[str], rust: str) -> set[tuple[str, str]]:
-    """Names and versions of the linked crates, with the features that only these crates need."""
-    chosen = [argument for crate in crates for argument in ("--package", crate)]
-    options = ["--edges=normal,no-proc-macro", "--prune", WITHOUT_CODE, "--prefix=none", "--format={p}"]
-    tree = _cargo("tree", *chosen, *options, "--target", rust)
-    words = [line.split() for line in tree.splitlines() if line]
-    return {(name, version.removeprefix("v")) for name, version, *_ in words}
 
 
 def _crate(package: dict[str, Any], hashes: dict[tuple[str, str], str]) -> Part:
@@ -214,22 +188,21 @@ def _shared(crates: Sequence[str], target: Target) -> list[Part]:
         texts=("rust-std.txt", "llvm.txt", "unicode.txt"),
         about="Rust's standard library",
     )
-    if target.system == "linux":
-        zig = [("libunwind", "LLVM's unwinder", "Apache-2.0 WITH LLVM-exception", "llvm.txt")]
-        if target.musl and {program.crate for program in load().programs} & {*crates}:
-            zig.append(("libc/musl", "The C library of static programs", "MIT", "musl.txt"))
-    elif target.rust.endswith("-gnu"):
-        zig = [
-            ("libunwind", "LLVM's unwinder", "Apache-2.0 WITH LLVM-exception", "llvm.txt"),
-            ("libc/mingw", "The start of every library for Windows", "ZPL-2.1", "mingw-w64.txt"),
-        ]
-    else:
-        zig = []  # the system's own linker, which adds nothing
-    version = _zig() if zig else ""
-    return [std, *(_of_zig(version, *entry) for entry in zig)]
+    unwinder = ("libunwind", "LLVM's unwinder", "Apache-2.0 WITH LLVM-exception", "llvm.txt")
+    zig = []  # the system's own linker adds nothing
+    if target.links_on_linux:
+        zig.append(unwinder)
+    if target.musl and {program.crate for program in load().programs} & {*crates}:
+        zig.append(("libc/musl", "The C library of static programs", "MIT", "musl.txt"))
+    if target.system == "windows" and zig:
+        zig.append(("libc/mingw", "The start of every library for Windows", "ZPL-2.1", "mingw-w64.txt"))
+    return [std, *(_of_zig(*entry) for entry in zig)]
 
 
-def _of_zig(version: str, folder: str, about: str, licence: str, text: str) -> Part:
+def _of_zig(folder: str, about: str, licence: str, text: str) -> Part:
+    """Code that zig links, in the version that is pinned for releases."""
+    pinned = (ROOT / "release" / "requirements.txt").read_text(encoding="utf-8")
+    (version,) = re.findall(r"^ziglang==([\w.]+)", pinned, re.MULTILINE)
     return Part(
         name=folder.rpartition("/")[2],
         version=f"zig-{version}",
@@ -239,15 +212,6 @@ def _of_zig(version: str, folder: str, about: str, licence: str, text: str) -> P
         texts=(text,),
         about=about,
     )
-
-
-def _zig() -> str:
-    """The version of zig that is pinned for releases."""
-    pinned = (ROOT / "release" / "requirements.txt").read_text(encoding="utf-8")
-    match = re.search(r"^ziglang==([\w.]+)", pinned, re.MULTILINE)
-    if not match:
-        raise Refused("release/requirements.txt pins no ziglang")
-    return match[1]
 
 
 def _std_libraries() -> set[str]:

@@ -33,12 +33,12 @@ packages-all: packages-tools
 	rm -rf $(PACKAGES)
 	python3 -m release.native host $(PACKAGES)
 	for target in $$(python3 -m release.targets crossed); do python3 -m release.native $$target $(PACKAGES) --abi abi3; done
-	python3 -m release.toolchain --check $$(python3 -m release.targets unlinked)
+	python3 -m release.toolchain $$(python3 -m release.targets unlinked)
 	python3 -m release.pack $(PACKAGES) --verify-crates
 	python3 -m release.checks $(PACKAGES)
 	$(call say,Installed and used: here; in emulators; their whole suites here)
 	python3 -m release.smoke $(PACKAGES)
 	python3 -m release.smoke $(PACKAGES) --suites
-	python3 -m release.smoke $(PACKAGES) --root debian11 --root arm64 --root musl --root arm64-musl --root wine
+	python3 -m release.smoke $(PACKAGES) --root sid --root debian11 --root arm64 --root musl --root arm64-musl --root wine
 	$(call say,The same to the byte when built elsewhere)
 	python3 -m release.reproduce $(PACKAGES)

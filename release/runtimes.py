@@ -1,4 +1,4 @@
-"""Finds the interpreters to try packages with: those of this machine, and further versions from package registries.
+"""Finds the interpreters to try packages with: those of this machine, and further versions of Node and npm from npm.
 
     python3 -m release.runtimes     fetches the versions that are not here yet, and lists all
 
@@ -17,94 +17,34 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
-from release import debian, downloads, toolchain
+from release import downloads
 from release.refused import Refused
 from release.targets import ROOT
 
-PYTHONS = [(3, minor) for minor in range(10, 16)]
-NODES = [20, 22, 24, 26]
-NPMS = [10, 11, 12]
-JDKS = [17, 21, 25]
+PYTHONS = ["3.10", "3.11", "3.12", "3.13", "3.14", "3.14t", "3.15"]
+# Each with the npm that is tried with it.
+NODES = {"20": "10", "22": "12", "24": "11", "26": "12"}
+JDKS = ["17", "21", "25"]
 
 SYSTEM_JAVA = Path("/usr/lib/jvm")
 
 missing: list[str] = []
 """The interpreters that are not available here, a line each, with the reason."""
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True)
-class Python:
-    """A CPython that can make virtual environments."""
+class Runtime:
+    """An interpreter."""
 
     path: Path
     version: str
-    free_threaded: bool = False
-
-    @property
-    def minor(self) -> tuple[int, int]:
-        """Its major and minor version, such as (3, 12)."""
-        return numbers(self.version)[:2]  # type: ignore[return-value]
 
     def venv(self, folder: Path) -> Path:
-        """Make a virtual environment; return its interpreter."""
+        """Make a virtual environment with this Python; return its interpreter."""
         run([self.path, "-m", "venv", "--clear", folder])
         return folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-
-
-@dataclass(frozen=True)
-class Node:
-    """A Node, without an npm."""
-
-    path: Path
-    version: str
-
-
-@dataclass(frozen=True)
-class Imitation:
-    """A runtime that imitates Node and loads Node's native modules."""
-
-    name: str
-    command: list[str]
-    """The command that runs a file."""
-
-
-@dataclass(frozen=True)
-class Npm:
-    """An npm. Every Node that is new enough can run it."""
-
-    cli: Path
-    version: str
-    engines: str
-
-    def fits(self, node: Node) -> bool:
-        """Whether this npm supports that Node, by its package.json."""
-        return satisfies(node.version, self.engines)
-
-    def command(self, node: Node) -> list[str]:
-        """The command that calls it with that Node."""
-        return [str(node.path), str(self.cli)]
-
-
-@dataclass(frozen=True)
-class Jdk:
-    """A Java, with or without a compiler."""
-
-    home: Path
-    version: int
-
-    @property
-    def java(self) -> Path:
-        """The path of its `java`."""
-        return self.home / "bin" / ("java.exe" if os.name == "nt" else "java")
-
-    @property
-    def compiles(self) -> bool:
-        """Whether it has a javac."""
-        return self.java.with_name(self.java.name.replace("java", "javac")).exists()
 
 
 # ---- Python ---------------------------------------------------------------------------------------------------------
@@ -113,53 +53,27 @@ ASK_PYTHON = """
 import importlib.util, json, platform, sys, sysconfig
 has = lambda name: importlib.util.find_spec(name) is not None
 base = getattr(sys, "_base_executable", None) or sys.executable
-print(json.dumps([base, platform.python_version(), platform.python_implementation(),
-    bool(sysconfig.get_config_var("Py_GIL_DISABLED")), has("ensurepip") and has("venv") and has("_ssl")]))
+free = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
+usable = platform.python_implementation() == "CPython" and has("ensurepip") and has("venv") and has("_ssl")
+print(json.dumps([base, platform.python_version() + free, usable]))
 """
 
 
 @cache
-def pythons() -> list[Python]:
-    """One Python of each supported version, oldest first."""
-    return list(_each([f"Python {major}.{minor}" for major, minor in PYTHONS], PYTHONS, _python))
-
-
-@cache
-def free_threaded() -> list[Python]:
-    """The free-threaded Pythons of this machine, 3.14 or later: no registry has one."""
-    found = [python for python in _local_pythons() if python.free_threaded and python.minor >= (3, 14)]
-    if not found:
-        missing.append("Python 3.14t or later: none on this machine, and the registries have none")
-    return found
-
-
-@cache
-def old_python() -> Python | None:
-    """The newest local Python that is too old for the package, or None."""
-    return next((python for python in reversed(_local_pythons()) if python.minor < PYTHONS[0]), None)
-
-
-def _python(minor: tuple[int, int]) -> Python:
-    for python in _local_pythons():
-        if python.minor == minor and not python.free_threaded:
-            return python
-    if minor == (3, 14):
-        return _usable_python(_fetched("python-3.14") / "bin" / "python3.14")
-    if minor == (3, 15):
-        return _usable_python(_debian_python("sid", "3.15"))
-    raise Refused("none on this machine, and it is not fetched from anywhere")
-
-
-@cache
-def _local_pythons() -> list[Python]:
-    """Every CPython of this machine that can make virtual environments. Of equal versions, the first on the PATH."""
-    folders = [Path(folder) for folder in os.get_exec_path()]
-    folders += sorted(Path.home().glob(".pyenv/versions/*/bin"))
+def pythons() -> list[Runtime]:
+    """One CPython of each version that can make virtual environments, oldest first. Of equal ones, the first on the
+    PATH.
+    """
+    folders = [Path(folder) for folder in os.get_exec_path()] + sorted(Path.home().glob(".pyenv/versions/*/bin"))
     pattern = re.compile(r"python3(\.\d+t?)?(\.exe)?")
     candidates = [path for folder in folders for path in _listed(folder) if pattern.fullmatch(path.name)]
-    pythons = [python for python in map(_ask_python, reversed(candidates)) if python]
-    found = {(python.minor, python.free_threaded): python for python in pythons}
-    return [found[key] for key in sorted(found)]
+    found = {_short(python.version): python for python in map(_ask_python, reversed(candidates)) if python}
+    return list(_each("Python", PYTHONS, found.get))
+
+
+def _short(version: str) -> str:
+    """Its major and minor version, and `t` if it is free-threaded: 3.14t."""
+    return ".".join(map(str, numbers(version)[:2])) + ("t" if version.endswith("t") else "")
 
 
 def _listed(folder: Path) -> list[Path]:
@@ -169,135 +83,85 @@ def _listed(folder: Path) -> list[Path]:
         return []
 
 
-def _ask_python(path: Path) -> Python | None:
+def _ask_python(path: Path) -> Runtime | None:
     try:
         # In /, because Python could take files of another folder for modules.
-        said = run([path, "-I", "-c", ASK_PYTHON], cwd=Path("/"))
-        base, version, implementation, is_free, can_make_environments = json.loads(said)
+        base, version, usable = json.loads(run([path, "-I", "-c", ASK_PYTHON], cwd=Path("/")))
     except (Refused, ValueError):
         return None
-    if implementation != "CPython" or not can_make_environments:
-        return None
-    return Python(Path(base), version, is_free)
-
-
-def _usable_python(path: Path) -> Python:
-    if python := _ask_python(path):
-        return python
-    raise Refused(f"{path} does not run here, or lacks venv or ssl")
-
-
-def _debian_python(suite: str, version: str) -> Path:
-    """A Python from another Debian suite, changed to run with that suite's C library."""
-    place = downloads.FOLDER / f"python-{version}"
-    path = place / "usr" / "bin" / f"python{version}"
-    if place.exists():
-        return path
-    if not downloads.is_linux_x86_64():
-        raise Refused("not fetched for this kind of machine")
-    work = place.with_name(f".{place.name}-{os.getpid()}")
-    try:
-        debian.unpack(suite, "amd64", [f"python{version}", f"python{version}-venv"], work)
-        libraries = Path("usr/lib/x86_64-linux-gnu")
-        run(
-            [
-                *(toolchain.tools() / "patchelf", "--set-interpreter", place / libraries / "ld-linux-x86-64.so.2"),
-                *("--force-rpath", "--set-rpath", place / libraries, work / path.relative_to(place)),
-            ]
-        )
-        # ensurepip's pip is in python-wheels. Some of these files are links to others, so resolve them first.
-        files = (work / "usr" / "lib" / f"python{version}").glob("_sysconfig*")
-        for file in {file.resolve() for file in files}:
-            file.write_text(file.read_text().replace("/usr/share/python-wheels", f"{place}/usr/share/python-wheels"))
-        work.rename(place)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    return path
+    return Runtime(Path(base), version) if usable else None
 
 
 # ---- Node and npm ---------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Node:
+    """A Node, and an npm for it."""
+
+    path: Path
+    version: str
+    npm: list[str]
+    """The command that calls npm with this Node."""
+    npm_version: str
+
+
 @cache
 def nodes() -> list[Node]:
     """One Node of each supported long-term release, and the newest."""
-    return list(_each([f"Node {major}" for major in NODES], NODES, _node))
+    return list(_each("Node", NODES, _node))
 
 
 @cache
-def old_node() -> Node | None:
+def old_node() -> Path | None:
     """A Node that is too old for the package, or None."""
-    return next(_each(["Node 18"], [18], _node), None)
+    return next(_each("Node", ["18"], lambda major: downloads.fetch(f"node-{major}") / "bin" / "node"), None)
 
 
-def _node(major: int) -> Node:
+def _node(major: str) -> Node | None:
     found = shutil.which("node")
-    if found and (node := _ask_node(Path(found))) and numbers(node.version)[0] == major:
-        return node
-    if f"node-{major}" not in downloads.PINS:
-        raise Refused("none on this machine, and it is not fetched from anywhere")
-    path = _fetched(f"node-{major}") / "bin" / "node"
-    if node := _ask_node(path):
-        return node
-    raise Refused(f"{path} does not run here")
-
-
-def _ask_node(path: Path) -> Node | None:
-    try:
-        return Node(path, run([path, "--version"]).strip().removeprefix("v"))
-    except Refused:
+    if found and _version(Path(found)).startswith(f"{major}."):
+        path = Path(found)
+    elif f"node-{major}" in downloads.PINS:
+        path = downloads.fetch(f"node-{major}") / "bin" / "node"
+    else:
         return None
+    return with_npm(path, downloads.fetch(f"npm-{NODES[major]}"))
+
+
+def with_npm(node: Path, npm: Path) -> Node:
+    """A Node with the npm of a folder, which is only JavaScript and the same on every machine."""
+    version = _version(node)
+    manifest = json.loads((npm / "package.json").read_text(encoding="utf-8"))
+    return Node(node, version, [str(node), str(npm / "bin" / "npm-cli.js")], manifest["version"])
+
+
+def _version(node: Path) -> str:
+    return run([node, "--version"]).strip().removeprefix("v")
 
 
 @cache
-def npms() -> list[Npm]:
-    """One npm of each major version in use. npm is only JavaScript, and the same on every machine."""
-    return list(_each([f"npm {major}" for major in NPMS], NPMS, _npm))
-
-
-def _npm(major: int) -> Npm:
-    folder = downloads.fetch(f"npm-{major}")
-    manifest = json.loads((folder / "package.json").read_text(encoding="utf-8"))
-    return Npm(folder / "bin" / "npm-cli.js", manifest["version"], manifest["engines"]["node"])
-
-
-@cache
-def imitations() -> list[Imitation]:
-    """Bun and Deno, as installed for the tests of the Node package."""
+def imitations() -> list[tuple[str, list[str]]]:
+    """Bun and Deno, as installed for the tests of the Node package, each with the command that runs a file."""
     installed = ROOT / "node" / "test" / "fixtures" / "node_modules"
-    programs = [
-        ("Bun", "@oven/*/bin/bun*", ["run"]),
-        ("Deno", "@deno/*/deno*", ["run", "--allow-all"]),
-    ]
-    found = []
-    for name, pattern, options in programs:
-        if paths := sorted(installed.glob(pattern)):
-            found.append(Imitation(name, [str(paths[0]), *options]))
-        else:
-            missing.append(f"{name}: not in {installed}; npm has it for some platforms only")
-    return found
+    programs = {"Bun": ("@oven/*/bin/bun*", ["run"]), "Deno": ("@deno/*/deno*", ["run", "--allow-all"])}
+
+    def find(name: str) -> tuple[str, list[str]] | None:
+        pattern, options = programs[name]
+        paths = sorted(installed.glob(pattern))
+        return (name, [str(paths[0]), *options]) if paths else None
+
+    return list(_each("", programs, find))
 
 
 # ---- Java -----------------------------------------------------------------------------------------------------------
 
 
 @cache
-def jdks() -> list[Jdk]:
-    """One Java of each long-term release, and all later ones on this machine."""
-    local = {jdk.version: jdk for jdk in map(_ask_java, reversed(_java_homes())) if jdk}
-    extra = [version for version in sorted(local) if version > JDKS[0] and version not in JDKS]
-    wanted = sorted([*JDKS, *extra])
-    names = [f"Java {version}" for version in wanted]
-    return list(_each(names, wanted, lambda version: local.get(version) or _jre(version)))
-
-
-def _jre(version: int) -> Jdk:
-    if f"java-{version}" not in downloads.PINS:
-        raise Refused("none on this machine, and it is not fetched from anywhere")
-    home = _fetched(f"java-{version}")
-    if jdk := _ask_java(home):
-        return jdk
-    raise Refused(f"{home} does not run here")
+def jdks() -> list[Runtime]:
+    """One Java of each long-term release, the preferred home first among equal ones."""
+    found = {jdk.version: jdk for jdk in map(_ask_java, reversed(_java_homes())) if jdk}
+    return list(_each("Java", JDKS, found.get))
 
 
 def _java_homes() -> list[Path]:
@@ -308,48 +172,43 @@ def _java_homes() -> list[Path]:
     return homes + sorted(SYSTEM_JAVA.glob("*"))
 
 
-def _ask_java(home: Path) -> Jdk | None:
-    jdk = Jdk(home.resolve(), 0)
+def _ask_java(home: Path) -> Runtime | None:
+    java = home.resolve() / "bin" / ("java.exe" if os.name == "nt" else "java")
     try:
-        said = run([jdk.java, "-XshowSettings:properties", "-version"], stderr=subprocess.STDOUT)
+        said = run([java, "-XshowSettings:properties", "-version"], stderr=subprocess.STDOUT)
     except Refused:
         return None
     version = re.search(r"^ *java\.specification\.version = (\d+)", said, re.MULTILINE)
-    return Jdk(jdk.home, int(version[1])) if version else None
+    return Runtime(java, version[1]) if version else None
 
 
 # ---- the interpreters that every contributor has --------------------------------------------------------------------
 
 
-def at_hand() -> tuple[Python, Node, Npm, Jdk]:
-    """The preferred Python, Node, npm and Java of this machine. Fetches nothing."""
+def at_hand() -> tuple[Runtime, Node, Runtime]:
+    """The preferred Python, Node and Java of this machine. Fetches nothing."""
     node, npm, homes = shutil.which("node"), shutil.which("npm"), _java_homes()
     python = _ask_python(Path(sys.executable))
-    found_node = _ask_node(Path(node)) if node else None
     jdk = _ask_java(homes[0]) if homes else None
-    if not (python and found_node and npm and jdk):
+    if not (python and node and npm and jdk):
         raise Refused("there must be a Python with venv, a Node with npm, and a Java")
-    cli = Path(npm).resolve()
-    manifest = json.loads((cli.parent.parent / "package.json").read_text(encoding="utf-8"))
-    return python, found_node, Npm(cli, manifest["version"], manifest["engines"]["node"]), jdk
+    return python, with_npm(Path(node), Path(npm).resolve().parent.parent), jdk
 
 
 # ---- helpers --------------------------------------------------------------------------------------------------------
 
 
-def _each(names: Iterable[str], keys: Iterable[T], find: Callable[[T], object]) -> Iterator:
-    """Yields the result of `find` for each key. If `find` raises Refused, adds the name and the reason to `missing`."""
-    for name, key in zip(names, keys, strict=True):
+def _each(name: str, versions: Iterable[str], find: Callable[[str], Any]) -> Iterator[Any]:
+    """Yields what `find` returns for each version. Adds to `missing` what is None or Refused."""
+    for version in versions:
         try:
-            yield find(key)
+            if found := find(version):
+                yield found
+                continue
+            reason = "none on this machine, and it is not fetched from anywhere"
         except Refused as error:
-            missing.append(f"{name}: {error}")
-
-
-def _fetched(key: str) -> Path:
-    if not downloads.is_linux_x86_64():
-        raise Refused("none on this machine, and not fetched for this kind of machine")
-    return downloads.fetch(key)
+            reason = str(error)
+        missing.append(f"{name} {version}: {reason}".strip())
 
 
 def run(command: list[str | Path], *, cwd: Path | None = None, stderr: int = subprocess.PIPE) -> str:
@@ -371,33 +230,9 @@ def numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version.split("-")[0])[:3])
 
 
-def satisfies(version: str, range_: str) -> bool:
-    """Whether a version is in an npm range. Supports only the two kinds that npm itself uses: ^1.2.3 and >=1.2.3."""
-    have = numbers(version)
-    for alternative in range_.split("||"):
-        match = re.fullmatch(r"\s*(\^|>=)\s*(\d+\.\d+\.\d+)\s*", alternative)
-        if not match:
-            raise ValueError(f"not read: {alternative.strip()} in {range_}")
-        operator, least = match[1], numbers(match[2])
-        if have >= least and (operator == ">=" or have[0] == least[0]):
-            return True
-    return False
-
-
-def main() -> None:
-    for python in [*pythons(), *free_threaded(), *filter(None, [old_python()])]:
-        name = "Python" if python.minor >= PYTHONS[0] else "too old"
-        print(f"{name:8} {python.version + ('t' if python.free_threaded else ''):10} {python.path}")
-    for node in [*nodes(), *filter(None, [old_node()])]:
-        print(f"{'Node' if numbers(node.version)[0] >= NODES[0] else 'too old':8} {node.version:10} {node.path}")
-    for npm in npms():
-        fitting = ", ".join(node.version for node in nodes() if npm.fits(node))
-        print(f"{'npm':8} {npm.version:10} {npm.cli} (with {fitting})")
-    for jdk in jdks():
-        print(f"{'Java':8} {jdk.version:<10} {jdk.java}{'' if jdk.compiles else ' (no compiler)'}")
+if __name__ == "__main__":
+    for name, found in {"Python": pythons(), "Node": nodes(), "Java": jdks()}.items():
+        for runtime in found:
+            print(f"{name:8} {runtime.version:10} {runtime.path}")
     for line in missing:
         print(f"missing: {line}", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    main()

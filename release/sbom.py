@@ -1,6 +1,4 @@
-"""Writes bills of materials: the parts of a package's native code, in CycloneDX format, for scanners.
-
-    python3 -m release.sbom OUT CRATE TARGET...
+"""Writes licences and bills of materials: the parts of a package's native code, in CycloneDX format, for scanners.
 
 The parts are those of THIRD-PARTY-LICENSES: crates with their hashes, the C code in them, Rust's standard library, and
 the code that zig adds. maturin puts a bill into each wheel that names the builder's folders, the crates of every target
@@ -9,7 +7,6 @@ and crates that only build. `rewrite` replaces that bill. A bill depends neither
 
 from __future__ import annotations
 
-import argparse
 import base64
 import copy
 import hashlib
@@ -19,38 +16,32 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from release import licences
 from release.parts import Part, parts
-from release.refused import Refused, in_one_line
-from release.targets import version
+from release.refused import Refused
 
 # The version that maturin writes, so that all packages have the same.
 SPECIFICATION = "1.5"
-LICENCES = "THIRD-PARTY-LICENSES"
+LICENCES, SBOM = "THIRD-PARTY-LICENSES", "sbom.cdx.json"
 
 
-def write(crates: Sequence[str], rust_target: str | Sequence[str], path: Path) -> None:
-    """Write the bill of these crates of the workspace, on one or several targets, to a file."""
-    path.write_text(document(crates, rust_target), encoding="utf-8", newline="\n")
+def write(crate: str, targets: Sequence[str], folder: Path) -> None:
+    """Write the licences and the bill of a crate of the workspace, on one or several targets, into a folder."""
+    found = parts([crate], targets)
+    (folder / LICENCES).write_text(licences.document(found), encoding="utf-8", newline="\n")
+    (folder / SBOM).write_text(document(crate, targets, found), encoding="utf-8", newline="\n")
 
 
-def document(crates: Sequence[str], rust_target: str | Sequence[str]) -> str:
-    """The bill as JSON text."""
-    targets = [rust_target] if isinstance(rust_target, str) else list(rust_target)
-    return json.dumps(bill(crates, targets, parts(crates, targets)), indent=1, ensure_ascii=False) + "\n"
+def document(crate: str, targets: Sequence[str], all_parts: Sequence[Part]) -> str:
+    """The bill of one crate, as JSON text."""
+    return json.dumps(bill(crate, targets, all_parts), indent=1, ensure_ascii=False) + "\n"
 
 
-def bill(crates: Sequence[str], targets: Sequence[str], all_parts: Sequence[Part]) -> dict[str, Any]:
-    """The bill of one crate, or of a package with several."""
-    subjects = [part for part in all_parts if part.name in crates and part.own]
-    others = [part for part in all_parts if part not in subjects or len(subjects) > 1]
-    if len(subjects) == 1:
-        subject, needs = _component(subjects[0]), subjects[0].needs
-    else:
-        reference = f"pkg:generic/redlock@{version()}"
-        subject = {"type": "library", "bom-ref": reference, "name": "redlock", "version": version(), "purl": reference}
-        needs = [part.purl for part in subjects]
-    depends = {subject["bom-ref"]: needs} | {part.purl: part.needs for part in others}
-    metadata: dict[str, Any] = {"component": subject}
+def bill(crate: str, targets: Sequence[str], all_parts: Sequence[Part]) -> dict[str, Any]:
+    """The bill of one crate."""
+    (subject,) = (part for part in all_parts if part.name == crate)
+    others = [part for part in all_parts if part is not subject]
+    metadata: dict[str, Any] = {"component": _component(subject)}
     metadata["properties"] = [{"name": "cdx:rustc:sbom:target:triple", "value": target} for target in targets]
     return {
         "bomFormat": "CycloneDX",
@@ -59,14 +50,14 @@ def bill(crates: Sequence[str], targets: Sequence[str], all_parts: Sequence[Part
         "metadata": metadata,
         "components": [_component(part) for part in others],
         "dependencies": [
-            {"ref": reference} | ({"dependsOn": sorted(set(needs))} if needs else {})
-            for reference, needs in depends.items()
+            {"ref": part.purl} | ({"dependsOn": sorted(set(part.needs))} if part.needs else {})
+            for part in [subject, *others]
         ],
     }
 
 
-def rewrite(wheel: Path, crates: Sequence[str], rust_target: str, licences: Path | None = None) -> None:
-    """Replace maturin's bill in a wheel by this one, and add the file `licences`, if given.
+def rewrite(wheel: Path, crate: str, target: str) -> None:
+    """Replace maturin's bill in a wheel by this one, and add the licences.
 
     The order, dates and permissions of all other files stay.
     """
@@ -75,14 +66,16 @@ def rewrite(wheel: Path, crates: Sequence[str], rust_target: str, licences: Path
     record = next(entry.filename for entry, _ in entries if entry.filename.endswith(".dist-info/RECORD"))
     folder = record.rpartition("/")[0]
     bills = [entry.filename for entry, _ in entries if entry.filename.startswith(f"{folder}/sboms/")]
-    own = f"{folder}/sboms/{crates[0]}.cyclonedx.json"
+    own = f"{folder}/sboms/{crate}.cyclonedx.json"
     if bills not in ([], [own]):
         raise Refused(f"{wheel.name}: has the bills {', '.join(bills)}, only {own} was expected")
-    added = {own: document(crates, rust_target).encode()}
-    if licences:
-        added[f"{folder}/licenses/{LICENCES}"] = licences.read_bytes()
-        metadata = f"{folder}/METADATA"
-        entries = [(entry, _told(data) if entry.filename == metadata else data) for entry, data in entries]
+    found = parts([crate], [target])
+    added = {
+        own: document(crate, [target], found).encode(),
+        f"{folder}/licenses/{LICENCES}": licences.document(found).encode(),
+    }
+    metadata = f"{folder}/METADATA"
+    entries = [(entry, _told(data) if entry.filename == metadata else data) for entry, data in entries]
     kept = [(entry, data) for entry, data in entries if entry.filename not in added and entry.filename != record]
     like = next(entry for entry, _ in entries if entry.filename == record)
     kept += [(_named(like, name), data) for name, data in added.items()]
@@ -128,18 +121,3 @@ def _named(like: zipfile.ZipInfo, name: str) -> zipfile.ZipInfo:
 
 def _digest(data: bytes) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-
-
-@in_one_line("release.sbom")
-def main(arguments: list[str] | None = None) -> None:
-    """The command line, as in the module's documentation."""
-    parser = argparse.ArgumentParser(prog="python3 -m release.sbom", description="Writes a bill of materials.")
-    parser.add_argument("out", type=Path)
-    parser.add_argument("crate")
-    parser.add_argument("target", nargs="+")
-    options = parser.parse_args(arguments)
-    write([options.crate], options.target, options.out)
-
-
-if __name__ == "__main__":
-    main()

@@ -13,6 +13,7 @@ from release import runtimes
 from release.emulated import roots
 from release.refused import Refused
 from release.targets import ROOT, version
+from release.trial import wanted
 
 if TYPE_CHECKING:
     from release.here import Here
@@ -28,7 +29,7 @@ def run(here: Here) -> None:
     _node(here, None)
     _said("JVM")
     _jvm(here)
-    if not (here.trial.out / roots.RECIPES["musl"].target).is_dir():
+    if not (here.trial.packages.parent / roots.RECIPES["musl"].target).is_dir():
         print("left out: whole suites with musl: nothing was built for it", file=sys.stderr)
         return
     try:
@@ -37,7 +38,7 @@ def run(here: Here) -> None:
         print(f"left out: whole suites with musl: {error}", file=sys.stderr)
         return
     _said("Node with musl")
-    _node(here, musl.on_host / str(musl.node).lstrip("/"))
+    _node(here, musl.on_host / musl.recipe.node.lstrip("/"))
 
 
 def _said(name: str) -> None:
@@ -47,25 +48,18 @@ def _said(name: str) -> None:
 def _python(here: Here) -> None:
     """Runs in a copy of the checkout without the folder `redlock`, so that it imports the installed package."""
     folder = here.trial.folder("suite")
-    chosen = next(python for python in runtimes.pythons() if python.minor == sys.version_info[:2])
-    python = chosen.venv(folder / "venv")
+    python = runtimes.at_hand()[0].venv(folder / "venv")
     _run([python, *PIP, "-r", ROOT / "python" / "requirements-dev.txt"], ROOT)
-    _run([python, *PIP, "--no-cache-dir", "--index-url", here.trial.urls.pip, "redlock-core"], ROOT)
+    _run([python, *PIP, "--no-cache-dir", *here.trial.pip(), wanted("redlock-core")], ROOT)
     copy = _copy(folder / "checkout")
     shutil.rmtree(copy / "python" / "redlock")
-    where = "import redlock; print(redlock.__file__)"
-    found = subprocess.run([python, "-c", where], cwd=copy, check=True, stdout=subprocess.PIPE, text=True).stdout
-    if not Path(found.strip()).is_relative_to(folder / "venv"):
-        raise Refused(f"the suite would test {found.strip()}")
     _run([python, "-m", "pytest", "-q", "tests", "examples"], copy / "python")
 
 
 def _node(here: Here, node: Path | None) -> None:
     """Runs in a copy of the package's folder, with the installed compiled files."""
-    folder = here.trial.folder("suite")
-    client, npm = runtimes.nodes()[0], runtimes.npms()[1]
     libc = ["--libc=musl"] if node else []
-    here.npm_install(npm.command(client), folder, here.npm_environment(client), *libc)
+    folder, _, _ = here.npm_install(runtimes.nodes()[0], *libc)
     installed = folder / "node_modules"
     copy = _copy(folder / "checkout") / "node"
     shutil.copytree(installed / "redlock-core" / "dist", copy / "dist")
@@ -96,12 +90,9 @@ def _jvm(here: Here) -> None:
 
 def _copy(folder: Path) -> Path:
     """Copy all files to a folder that git tracks or would track, and return the folder."""
-    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(listing, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.split("\0")
-    for name in filter(None, names):
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
+    folder.mkdir()
+    files = "git ls-files -z --cached --others --exclude-standard --deduplicate | xargs -0 ls -d 2>/dev/null"
+    subprocess.run(["bash", "-c", f'{files} | tar -cf- -T- | tar -xf- -C "$0"', folder], cwd=ROOT, check=True)
     return folder
 
 

@@ -38,21 +38,15 @@ class Target:
     """A kind of machine, with its names in Rust and in each registry."""
 
     rust: str
-    """Rust's name of the target."""
-
     wheel: str
     """maturin's `--compatibility`: `manylinux2014`, `musllinux_1_2`, or `pypi`."""
-
     npm: NpmPlatform
     jna: str
     """The folder of a library in a jar. It has the name that JNA gives to a machine."""
-
     runner: str
     """The hosted machine that builds it."""
-
     published: bool
     """Whether users get packages for it. If not, it only proves that the code builds and runs there."""
-
     glibc: str | None = None
     """The oldest glibc that its packages run with."""
 
@@ -97,71 +91,55 @@ class Target:
 
 @dataclass(frozen=True)
 class Python:
-    """The Python package."""
+    """The Python package. There is a wheel for each ABI: `abi3`, `cp314t`, `abi3t`."""
 
     folder: str
     crate: str
     abis: list[str]
-    """There is a wheel for each: `abi3`, `cp314t`, `abi3t`."""
-
-
-def package_json(folder: str) -> dict[str, Any]:
-    """The package.json in a folder of the repository."""
-    return json.loads((ROOT / folder / "package.json").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
-class Npm:
-    """The Node package."""
+class OnNpm:
+    """A package on npm, with further ones for each target, whose names begin with `platforms`."""
 
     folder: str
     crate: str
-    library: str
-    file: str
-    """The file name of its native module in a package."""
-
     platforms: str
-    """The prefix of the names of its platform packages."""
 
     @property
     def manifest(self) -> dict[str, Any]:
         """Its package.json in the repository."""
-        return package_json(self.folder)
+        return json.loads((ROOT / self.folder / "package.json").read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True)
+class Npm(OnNpm):
+    """The Node package. Its native module is `library` for cargo, and `file` in a package."""
+
+    library: str
+    file: str
+
+
+@dataclass(frozen=True)
+class Program(OnNpm):
+    """A program: the command `name`. Each target gets an archive, and a wheel and an npm package that put it on the
+    PATH. The folder of its crate also has a pyproject.toml for maturin, a package.json for npm and a README.md.
+    """
+
+    name: str
+    python: str
+    """Its distribution on PyPI."""
+    npm: str
+    """Its package on npm."""
 
 
 @dataclass(frozen=True)
 class JvmModule:
-    """A Maven module. Its jar has a native library for every target, or none at all."""
+    """A Maven module. Its jar has a native library for every target."""
 
     folder: str
-    crate: str | None = None
-    library: str | None = None
-
-
-@dataclass(frozen=True)
-class Program:
-    """A program. Each target gets an archive, and a wheel and an npm package that put the program on the PATH."""
-
     crate: str
-    name: str
-    """The command that users type."""
-
-    python: str
-    """Its distribution on PyPI."""
-
-    npm: str
-    """Its package on npm."""
-
-    platforms: str
-    """The prefix of the names of its platform packages on npm."""
-
-    folder: str
-    """The folder of its crate, which also has a pyproject.toml for maturin, a package.json for npm and a README.md."""
-
-    @property
-    def manifest(self) -> dict[str, Any]:
-        """Its package.json in the repository."""
-        return package_json(self.folder)
+    library: str
 
 
 @dataclass(frozen=True)

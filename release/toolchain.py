@@ -1,7 +1,6 @@
 """Installs the tools of a release, and configures them to build for other targets.
 
-    python3 -m release.toolchain TARGET             prints the environment, as lines for a shell
-    python3 -m release.toolchain --check TARGET...  compiles everything for these targets, links nothing
+    python3 -m release.toolchain TARGET...      compiles everything for these targets, links nothing
 
 zig and maturin come from PyPI, pinned by hash. zig links, compiles C, and has the C library of every target. Rust's
 standard library for another target comes from rustup if that is installed. Otherwise it is built from its source, which
@@ -11,7 +10,6 @@ installed on the system.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import hashlib
 import os
@@ -19,7 +17,6 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -38,21 +35,6 @@ FOLDER = ROOT / "target" / "release-tools"
 WINDOWS = os.name == "nt"
 # The Debian suite with the source of every rustc of the last half year.
 SUITE = "trixie-backports"
-
-
-@in_one_line("release.toolchain")
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python3 -m release.toolchain", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("targets", nargs="+", metavar="TARGET", help="such as aarch64-unknown-linux-musl")
-    parser.add_argument("--check", action="store_true", help="compile the core, bindings and programs, link nothing")
-    arguments = parser.parse_args()
-    for target in arguments.targets:
-        if arguments.check:
-            check(target)
-        else:
-            for name, value in sorted(environment(target).items()):
-                print(f"export {name}={shlex.quote(value)}")
-            print(f"export RUSTFLAGS={shlex.quote(' '.join(rustflags(target)))}")
 
 
 # ---- tools from PyPI ------------------------------------------------------------------------------------------------
@@ -74,9 +56,9 @@ def tools() -> Path:
         _say("tools from PyPI")
         requirements = FOLDER / "requirements.txt"
         requirements.write_text(wanted, encoding="utf-8")
-        _run(sys.executable, "-m", "venv", "--clear", venv)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", venv], check=True)
         pip: list[str | Path] = [programs / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        _run(*pip, "--require-hashes", "--only-binary=:all:", "-r", requirements)
+        subprocess.run([*pip, "--require-hashes", "--only-binary=:all:", "-r", requirements], check=True)
         stamp.write_text(made_for)
     return programs
 
@@ -91,9 +73,8 @@ def _only(requirements: str, names: set[str]) -> str:
 
 
 def environment(target: str) -> dict[str, str]:
-    """The variables to add to `os.environ` before `cargo zigbuild --target TARGET` and `maturin build --zig --target
-    TARGET` on Linux, and before `cargo build` and `maturin build` elsewhere. TARGET may end in a version of glibc:
-    x.2.17.
+    """The variables to add to `os.environ` before `cargo zigbuild` and `maturin build --zig` for a target on Linux, and
+    before `cargo build` and `maturin build` elsewhere. The target may end in a version of glibc: x.2.17.
     """
     rust_target, _, glibc = target.partition(".")
     path = [str(tools())]
@@ -114,8 +95,7 @@ def environment(target: str) -> dict[str, str]:
         }
         if rust_target.endswith("-windows-gnu"):
             path.append(str(wrappers / "path"))
-            # napi-build requires a libnode.dll, but uses nothing in it: Node's symbols are looked up at run time.
-            added["LIBNODE_PATH"] = str(_libnode())
+            added["LIBNODE_PATH"] = str(wrappers / "libnode")
     if not is_installed(rust_target):
         added |= _build_std()
     added["PATH"] = os.pathsep.join([*path, os.environ.get("PATH", os.defpath)])
@@ -170,28 +150,22 @@ def _wrappers(rust_target: str, glibc: str) -> Path:
     if system not in ZIG:
         raise Refused(f"{rust_target} cannot be built on this machine; a machine of its kind can")
     folder = FOLDER / "wrappers" / (f"{rust_target}.{glibc}" if glibc else rust_target)
-    zigbuild = tools() / "cargo-zigbuild"
     zig_target = f"{architecture}-{ZIG[system]}" + (f".{glibc}" if glibc else "")
     # `-g` keeps zig from stripping; cargo decides about that.
     options = ["-g", "-fno-sanitize=all", "-target", zig_target]
-    if system == "pc-windows-gnu":
-        # zig turns a use of __DATE__ into an error.
-        options.append("-Wno-error=date-time")
     programs = {"cc": ["cc", *options], "c++": ["c++", *options], "ar": ["ar"], "ranlib": ["ranlib"]}
     if system == "pc-windows-gnu":
+        # zig turns a use of __DATE__ into an error.
+        for compiler in ("cc", "c++"):
+            programs[compiler].append("-Wno-error=date-time")
         # rustc looks for it on the PATH. The other wrappers must not be there: they would hide this machine's programs.
         programs[f"path/{architecture}-w64-mingw32-dlltool"] = ["dlltool"]
+        # napi-build requires a libnode.dll, but uses nothing in it: Node's symbols are looked up at run time. An empty
+        # archive satisfies the linker.
+        for name in ("libnode.dll", "node.lib"):
+            _write(folder / "libnode" / name, "!<arch>\n")
     for name, (tool, *arguments) in programs.items():
-        command = shlex.join([str(zigbuild), "zig", tool, "--", *arguments])
-        _write(folder / name, f'#!/bin/sh\nexec {command} "$@"\n', executable=True)
-    return folder
-
-
-def _libnode() -> Path:
-    folder = FOLDER / "libnode"
-    # An empty archive satisfies the linker.
-    for name in ("libnode.dll", "node.lib"):
-        _write(folder / name, "!<arch>\n")
+        _script(folder / name, [tools() / "cargo-zigbuild", "zig", tool, "--", *arguments])
     return folder
 
 
@@ -212,8 +186,7 @@ def _build_std() -> dict[str, str]:
             rustlib.mkdir(parents=True, exist_ok=True)
             _link(rustlib / host(), sysroot / "lib" / "rustlib" / host())
             _link(rustlib / "src", source)
-            command = shlex.join([str(sysroot / "bin" / "rustc"), "--sysroot", str(folder / "sysroot")])
-            _write(rustc, f'#!/bin/sh\nexec {command} "$@"\n', executable=True)
+            _script(rustc, [sysroot / "bin" / "rustc", "--sysroot", folder / "sysroot"])
     return {
         "RUSTC": str(rustc),
         # Permits a stable rustc and cargo to use nightly features.
@@ -240,24 +213,6 @@ def _rust_source(release: str) -> Path:
     return folder / "src"
 
 
-# ---- the check ------------------------------------------------------------------------------------------------------
-
-
-def check(target: str) -> None:
-    """Compiles the contents of all packages for a target, including C code, without linking."""
-    began = time.monotonic()
-    _say(f"compiling for {target}")
-    rust_target = target.partition(".")[0]
-    flags = " ".join(["-Dwarnings", *rustflags(target)])
-    packages = [f"--package=redlock-{name}" for name in ("core", "python", "node", "kotlin", "cli")]
-    _run(
-        *("cargo", "check", "--locked", "--quiet", "--target", rust_target, *packages),
-        env={**environment(target), "RUSTFLAGS": flags},
-        cwd=ROOT,
-    )
-    _say(f"{target} compiles ({time.monotonic() - began:.0f} s)")
-
-
 # ---- helpers --------------------------------------------------------------------------------------------------------
 
 
@@ -271,16 +226,20 @@ def _alone() -> Iterator[None]:
         yield
 
 
-def _write(path: Path, text: str, *, executable: bool = False) -> None:
+def _write(path: Path, text: str, mode: int = 0o644) -> None:
     """Writes a file, unless it already has this text: other processes may be reading it."""
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
     fresh.write_text(text, encoding="utf-8")
-    if executable:
-        fresh.chmod(0o755)
+    fresh.chmod(mode)
     fresh.replace(path)
+
+
+def _script(path: Path, command: list[str | Path]) -> None:
+    """Writes a script that runs a command with further arguments."""
+    _write(path, f'#!/bin/sh\nexec {shlex.join(map(str, command))} "$@"\n', 0o755)
 
 
 def _link(path: Path, to: Path) -> None:
@@ -289,16 +248,26 @@ def _link(path: Path, to: Path) -> None:
     path.symlink_to(to)
 
 
-def _run(*command: str | Path, env: dict[str, str] | None = None, cwd: Path | None = None) -> None:
-    subprocess.run(command, check=True, env=os.environ | (env or {}), cwd=cwd)
-
-
-def _output(*command: str | Path, env: dict[str, str] | None = None) -> str:
-    return subprocess.run(command, check=True, env=os.environ | (env or {}), stdout=subprocess.PIPE, text=True).stdout
+def _output(*command: str | Path) -> str:
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def _say(what: str) -> None:
     print(f"== {what}", file=sys.stderr, flush=True)
+
+
+# ---- the command line -----------------------------------------------------------------------------------------------
+
+
+@in_one_line("release.toolchain")
+def main() -> None:
+    packages = [f"--package=redlock-{name}" for name in ("core", "python", "node", "kotlin", "cli")]
+    for target in sys.argv[1:]:
+        _say(f"compiling for {target}")
+        rust_target = target.partition(".")[0]
+        flags = {"RUSTFLAGS": " ".join(["-Dwarnings", *rustflags(target)])}
+        command = ["cargo", "check", "--locked", "--quiet", "--target", rust_target, *packages]
+        subprocess.run(command, check=True, cwd=ROOT, env=os.environ | environment(target) | flags)
 
 
 if __name__ == "__main__":

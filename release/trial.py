@@ -1,4 +1,4 @@
-"""The state of a trial of packages: the packages, a registry, servers, a working folder, the table of results."""
+"""The state of a trial of packages: where they are installed from, servers, a working folder, the table of results."""
 
 from __future__ import annotations
 
@@ -7,56 +7,69 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from release.refused import Refused
-from release.registry import Urls
-from release.targets import ROOT, Release
+from release.targets import ROOT, Release, version
 
 CONSUMERS = ROOT / "release" / "consumers"
-# The time limit of one command, in seconds.
-TIMEOUT = 900
-NPM_QUIET = ["--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=warn"]
+# The time limit of one command, and the pause between two tries to install from a public registry, in seconds.
+TIMEOUT, PAUSE = 900, 30
 JVM_MAIN = "dev.redlock.consumer.Use"
 
 
-@dataclass(frozen=True)
-class Row:
-    """A row of the table: one installation, and the consumer's output."""
-
-    machine: str
-    installer: str
-    seconds: float
-    size: int
-    said: str
-
-    def __str__(self) -> str:
-        return f"| {self.machine} | {self.installer} | {self.seconds:.1f} | {self.size / 1e6:.2f} | {self.said} |"
-
-
-HEAD = "| machine | installed by | s | MB | what ran |\n|---|---|---|---|---|"
-
-
+@dataclass
 class Trial:
-    """The packages of OUT, a registry that serves them, and servers for locks."""
+    """A trial of the packages of OUT, or of the published ones."""
 
-    def __init__(self, release: Release, out: Path, work: Path, urls: Urls, servers: list[str]) -> None:
-        self.release = release
-        self.out = out
-        self.packages = out / "packages"
-        self.work = work
-        self.urls = urls
-        self.servers = servers
-        self.rows: list[Row] = []
+    release: Release
+    work: Path
+    servers: list[str]
+    """The arguments of the consumers: a URL, a URL with TLS, and the file of its authority. Or none."""
+    out: Path | None = None
+    """The folder with the packages. None: the public registries have them."""
+    npm: str = "https://registry.npmjs.org/"
+    patience: float = 0
+    """For how many seconds to try again if an installation fails: a registry needs time to give out what is new."""
+    rows: list[str] = field(default_factory=list)
+
+    @property
+    def packages(self) -> Path:
+        """The folder with the packages."""
+        assert self.out
+        return self.out / "packages"
+
+    def pip(self, inside: Callable[[Path], str] = str) -> list[str]:
+        """pip's options for this place. `inside` gives the name of a path on the machine that pip runs on."""
+        if not self.out:
+            return ["--only-binary", ":all:"]
+        return ["--no-index", "--only-binary", ":all:", "--find-links", inside(self.packages / "python")]
+
+    @property
+    def maven(self) -> str:
+        """The URL of the Maven repository."""
+        return f"file://{self.packages / 'maven'}" if self.out else "https://repo1.maven.org/maven2"
+
+    def installed(self, install: Callable[[], object]) -> float:
+        """Call `install` until it succeeds or the patience is over. Returns the seconds of the last call."""
+        end = time.monotonic() + self.patience
+        while True:
+            began = time.monotonic()
+            try:
+                install()
+                return time.monotonic() - began
+            except Refused:
+                if began >= end:
+                    raise
+            time.sleep(PAUSE)
 
     def note(self, machine: str, installer: str, seconds: float, size: int, said: str) -> None:
         """Add a row to the table, and print it."""
-        row = Row(machine, installer, seconds, size, said)
         if not self.rows:
-            print(HEAD)
-        self.rows.append(row)
-        print(row, flush=True)
+            print("| machine | installed by | s | MB | what ran |\n|---|---|---|---|---|")
+        self.rows.append(f"| {machine} | {installer} | {seconds:.1f} | {size / 1e6:.2f} | {said} |")
+        print(self.rows[-1], flush=True)
 
     def folder(self, name: str) -> Path:
         """A new, empty folder."""
@@ -71,12 +84,15 @@ def run(command: list[str | Path], *, env: dict[str, str], cwd: Path | None = No
     return done.stdout.strip()
 
 
-def refused(command: list[str | Path], *, env: dict[str, str], cwd: Path) -> str:
-    """Run a command that must fail, and return its error output. Raises Refused if it succeeds."""
+def refused(command: list[str | Path], about: str, *, env: dict[str, str], cwd: Path) -> str:
+    """Run a command that must fail, and return the line of its error output that contains `about`."""
     done = ended(command, env, cwd)
     if not done.returncode:
         raise Refused(f"{shown(done)}\na failure was expected")
-    return done.stderr
+    for candidate in done.stderr.splitlines():
+        if about in candidate:
+            return candidate.strip()
+    raise Refused(f"{shown(done)}\nnothing about “{about}”")
 
 
 def ended(command: list[str | Path], env: dict[str, str], cwd: Path | None) -> subprocess.CompletedProcess[str]:
@@ -92,27 +108,17 @@ def shown(done: subprocess.CompletedProcess[str]) -> str:
     return f"{' '.join(done.args)}: exit {done.returncode}\n{done.stdout}{done.stderr}".strip()
 
 
-def line(said: str, about: str) -> str:
-    """The first line of an output that contains `about`. Raises Refused if there is none."""
-    for candidate in said.splitlines():
-        if about in candidate:
-            return candidate.strip()
-    raise Refused(f"nothing about “{about}” in:\n{said}")
-
-
 def bare(home: Path, **variables: str) -> dict[str, str]:
     """Environment variables that inherit nothing from this process, except three that Windows needs."""
     kept = {name: os.environ[name] for name in ("SystemRoot", "TMP", "TEMP") if name in os.environ}
     return {**kept, "HOME": str(home), "LANG": "C.UTF-8", **variables}
 
 
-def timed(work: Callable[[], object]) -> float:
-    """The seconds that a function takes."""
-    began = time.monotonic()
-    work()
-    return time.monotonic() - began
-
-
 def size_of(paths: Iterable[Path]) -> int:
     """The size of all files together, in bytes."""
     return sum(path.stat().st_size for path in paths if path.is_file() and not path.is_symlink())
+
+
+def wanted(package: str) -> str:
+    """pip's name of this version of a package."""
+    return f"{package}=={version().replace('-rc.', 'rc')}"

@@ -6,13 +6,12 @@ import shutil
 import sys
 from pathlib import Path
 
-from release import programs, runtimes
+from release import runtimes
 from release.emulated import roots
-from release.here import Here
+from release.here import NPM, PIP, Here, unpacked, use
 from release.refused import Refused
-from release.targets import ROOT
-from release.trial import CONSUMERS, JVM_MAIN, NPM_QUIET, TIMEOUT, Trial, line, shown, size_of, timed
-from release.trial import run as run_here
+from release.targets import ROOT, version
+from release.trial import CONSUMERS, JVM_MAIN, TIMEOUT, Trial, shown, size_of, wanted
 
 # The paths of the trial's folder and of the checkout inside a root.
 WORK, CHECKOUT = "/mnt/work", "/mnt/redlock"
@@ -28,7 +27,7 @@ def run(trial: Trial, name: str) -> None:
     if there.root.seconds:
         print(f"(made the root {name} in {there.root.seconds:.0f} s)", file=sys.stderr)
     there.all()
-    for limit in there.root.limits:
+    for limit in there.root.recipe.limits:
         print(f"left out in {name}: {limit}", file=sys.stderr)
 
 
@@ -43,30 +42,27 @@ class Elsewhere:
 
     def all(self) -> None:
         """Try the packages with every interpreter of the root."""
-        if self.root.node:
-            self.node(self.root.node)
-        if self.root.python:
-            self.python(self.root.python)
-        if self.root.old_python:
-            self.old_python(self.root.old_python)
-        if self.root.java:
-            self.jvm(self.root.java)
+        recipe = self.root.recipe
+        for node in recipe.node.split():
+            self.node(node)
+        for python in recipe.python.split():
+            self.python(python)
+        if recipe.java:
+            self.jvm(recipe.java.split())
         self.programs()
 
     def node(self, node: str) -> None:
         """Install with npm into an empty folder, and run the consumer with Node."""
-        folder = self.trial.folder("npm")
-        (folder / "package.json").write_text('{"name": "consumer", "private": true}\n')
-        install = ["install", "--registry", self.trial.urls.npm, *NPM_QUIET, "redlock-core"]
         if self.root.is_emulated or self.root.is_windows:
             # npm does the same everywhere and is slow in this root. So it runs here, with options for that machine.
             npm = self.target.npm
             platform = [f"--os={npm.os}", f"--cpu={npm.cpu}", *([f"--libc={npm.libc}"] if npm.libc else [])]
-            here, client = runtimes.nodes()[0], runtimes.npms()[1]
-            env = Here(self.trial).npm_environment(here)
-            seconds = timed(lambda: run_here([*client.command(here), *install, *platform], env=env, cwd=folder))
+            folder, _, seconds = Here(self.trial).npm_install(runtimes.nodes()[0], *platform)
         else:
-            seconds = timed(lambda: self.run([*(self.root.npm or []), *install], folder))
+            folder = self.trial.folder("npm")
+            (folder / "package.json").write_text('{"name": "consumer", "private": true}\n')
+            install = [*self.root.npm, *NPM, "--registry", self.trial.npm, f"redlock-core@{version()}"]
+            seconds = self.trial.installed(lambda: self.run(install, folder))
         shutil.copy(CONSUMERS / "node" / "use.mjs", folder)
         said = self.run([node, "use.mjs", *self.servers], folder)
         self.note("npm", seconds, size_of((folder / "node_modules").rglob("*")), said)
@@ -77,45 +73,34 @@ class Elsewhere:
         if self.root.is_windows:
             # A build on Linux makes a library for Windows, but no wheel: see release.native.
             shutil.copytree(ROOT / "python" / "redlock", folder / "redlock", ignore=shutil.ignore_patterns("*.so"))
-            shutil.copy(self.trial.out / self.target.rust / "redlock" / "_native.pyd", folder / "redlock")
+            shutil.copy(self.trial.packages.parent / self.target.rust / "redlock" / "_native.pyd", folder / "redlock")
             shutil.copy(CONSUMERS / "python" / "use.py", folder)
             said = self.run([python, "use.py", *self.servers], folder)
             self.note("a folder", 0, size_of((folder / "redlock").rglob("*")), said)
             return
-        own, install = self.environment(python, folder)
-        seconds = timed(lambda: self.run(install, folder))
+        self.run([python, "-m", "venv", f"{self.inside(folder)}/venv"], folder)
+        own = f"{self.inside(folder)}/venv/bin/python"
+        install = [own, *PIP, *self.trial.pip(self.inside), wanted("redlock-core")]
+        seconds = self.trial.installed(lambda: self.run(install, folder))
         said = self.run([own, self.inside(CONSUMERS / "python" / "use.py"), *self.servers], folder)
         installed = size_of(path for path in folder.rglob("*") if "redlock" in str(path.relative_to(folder)))
         self.note("pip", seconds, installed, said)
 
-    def old_python(self, python: str) -> None:
-        """A Python that is too old: its pip, which is as old, must fail with a line that names the package."""
-        folder = self.trial.folder("python")
-        _, install = self.environment(python, folder)
-        said = self.run(["/bin/sh", "-c", " ".join([*install, "2>&1; test $? -ne 0"])], folder)
-        self.note("pip, a Python that is too old", 0, 0, line(said, "redlock-core"))
-
-    def environment(self, python: str, folder: Path) -> tuple[str, list[str]]:
-        """Make a new environment; return its interpreter and the command that installs the package."""
-        self.run([python, "-m", "venv", f"{self.inside(folder)}/venv"], folder)
-        own = f"{self.inside(folder)}/venv/bin/python"
-        install = [own, "-m", "pip", "install", "--no-cache-dir", "--disable-pip-version-check"]
-        return own, [*install, "--index-url", self.trial.urls.pip, "redlock-core"]
-
-    def jvm(self, java: str) -> None:
+    def jvm(self, javas: list[str]) -> None:
         """Run the consumer with the class path that Maven makes on this machine."""
         classpath, _ = Here(self.trial).jvm_consumer()
         jar = next(path for path in classpath if path.name.startswith("redlock-core"))
         separator = ";" if self.root.is_windows else ":"
-        command = [java, "-cp", separator.join(map(self.inside, classpath)), JVM_MAIN, *self.servers]
-        self.note("the jar", 0, jar.stat().st_size, self.run(command, self.trial.folder("java")))
+        command = ["-cp", separator.join(map(self.inside, classpath)), JVM_MAIN, *self.servers]
+        for java in javas:
+            self.note("the jar", 0, jar.stat().st_size, self.run([java, *command], self.trial.folder("java")))
 
     def programs(self) -> None:
         """Run the programs from their archives."""
         for program in self.trial.release.programs:
-            path = programs.unpacked(self.trial, program, self.target)
+            path = unpacked(self.trial, program, self.target)
             there, unix = self.inside(path), not self.root.is_windows
-            said = programs.use(program, there, self.servers, self.run_program, unix=unix)
+            said = use(program, there, self.servers, self.run_program, unix=unix)
             self.note("archive", 0, path.stat().st_size, said)
 
     def run_program(self, words: list[str | Path]) -> str:

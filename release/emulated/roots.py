@@ -1,6 +1,6 @@
 """Makes root file systems of other kinds of machine, and runs commands in them.
 
-    python3 -m release.emulated.roots NAME [COMMAND...]      makes the root and describes it, or runs a command in it
+    python3 -m release.emulated.roots NAME COMMAND...      makes the root, and runs a command in it
 
 A root is a folder in target/release-roots, made of Debian packages and of the interpreters in `downloads`. A command
 runs in namespaces of its own, with its own /proc and /tmp and the host's network. All processes that it starts end with
@@ -68,11 +68,10 @@ class Recipe:
     """Names of Debian packages, separated by blanks. Their dependencies are added."""
     downloads: dict[str, str] = field(default_factory=dict)
     """The keys of downloads, by their place in the root."""
-    python: str | None = None
-    old_python: str | None = None
-    """A Python that is too old for the package."""
-    node: str | None = None
-    java: str | None = None
+    python: str = ""
+    """The paths of its Pythons, separated by blanks; likewise below."""
+    node: str = ""
+    java: str = ""
     environment: dict[str, str] = field(default_factory=dict)
     limits: list[str] = field(default_factory=list)
     finish: Callable[[Root], None] = lambda root: None
@@ -93,9 +92,9 @@ def _musl(root: Root) -> None:
     # same loader under its path there.
     cpython.build("x86_64-linux-musl", root.on_host / "opt" / "python", loader)
     shutil.copytree(root.on_host / "opt" / "python", root.folder / "opt" / "python", symlinks=True)
-    _start_by(Path("/lib/ld-musl-x86_64.so.1"), root.folder / str(root.python).strip("/"))
+    _start_by(Path("/lib/ld-musl-x86_64.so.1"), root.folder / root.recipe.python.strip("/"))
     shutil.copytree(downloads.fetch(root.recipe.downloads["/opt/node"]), root.on_host / "opt" / "node", symlinks=True)
-    _start_by(loader, root.on_host / str(root.node).strip("/"))
+    _start_by(loader, root.on_host / root.recipe.node.strip("/"))
 
 
 def _start_by(loader: Path, program: Path) -> None:
@@ -159,14 +158,25 @@ RECIPES = {
         "x86_64-unknown-linux-gnu",
         "bullseye",
         "amd64",
-        "base-files coreutils dash python3.9 python3.9-venv libatomic1 libstdc++6 openjdk-17-jre-headless",
+        "base-files coreutils dash libatomic1 libstdc++6 openjdk-17-jre-headless",
         {"/opt/node": "node-22", "/opt/npm": "npm-11"},
-        old_python="/usr/bin/python3.9",
         node="/opt/node/bin/node",
         java="/usr/lib/jvm/java-17-openjdk-amd64/bin/java",
         python=f"/opt/python/bin/python{cpython.VERSION}",
         finish=_debian11,
         made_by=cpython.SOURCES,
+    ),
+    "sid": Recipe(
+        "the newest Debian on x86-64",
+        "x86_64-unknown-linux-gnu",
+        "sid",
+        "amd64",
+        "base-files coreutils dash python3.14-venv python3.15-venv openjdk-21-jre-headless openjdk-25-jre-headless"
+        " libatomic1 libstdc++6",
+        {"/opt/node": "node-26", "/opt/npm": "npm-11"},
+        python="/usr/bin/python3.14 /usr/bin/python3.15",
+        node="/opt/node/bin/node",
+        java="/usr/lib/jvm/java-21-openjdk-amd64/bin/java /usr/lib/jvm/java-25-openjdk-amd64/bin/java",
     ),
     "wine": Recipe(
         "Windows on x86-64, by wine",
@@ -234,34 +244,9 @@ class Root:
     """The time to make it, if it was made just now; else 0."""
 
     @property
-    def python(self) -> str | None:
-        """The path of its Python, or None."""
-        return self.recipe.python
-
-    @property
-    def old_python(self) -> str | None:
-        """The path of a Python in it that is too old for the package, or None."""
-        return self.recipe.old_python
-
-    @property
-    def node(self) -> str | None:
-        """The path of its Node, or None."""
-        return self.recipe.node
-
-    @property
-    def npm(self) -> list[str] | None:
-        """The command that calls npm in it, or None."""
-        return [self.node, self.path("/opt/npm/bin/npm-cli.js")] if self.node else None
-
-    @property
-    def java(self) -> str | None:
-        """The path of its Java, or None."""
-        return self.recipe.java
-
-    @property
-    def limits(self) -> list[str]:
-        """The trials that are impossible in it, each with the reason."""
-        return self.recipe.limits
+    def npm(self) -> list[str]:
+        """The command that calls npm in it."""
+        return [self.recipe.node, self.path("/opt/npm/bin/npm-cli.js")]
 
     @property
     def is_windows(self) -> bool:
@@ -298,22 +283,9 @@ class Root:
         pairs = [str(part) for pair in [*mounts.items(), *(binds or {}).items()] for part in pair]
         if self.is_windows and argv[0].endswith(".exe"):
             argv = [WINE, *argv]
-        command = [
-            *namespaces(emulated=self.is_emulated),
-            *(
-                "/bin/sh",
-                "-c",
-                INSIDE,
-                "sh",
-                str(self.folder),
-                self._emulator(),
-                cwd,
-                environment["PATH"],
-                *pairs,
-                "--",
-            ),
-            *argv,
-        ]
+        emulator = str(_emulator()) if self.is_emulated else ""
+        enter = ["/bin/sh", "-c", INSIDE, "sh", str(self.folder), emulator, cwd, environment["PATH"], *pairs, "--"]
+        command = [*namespaces(emulated=self.is_emulated), *enter, *argv]
         # Files, not pipes: Node for Windows cannot write to wine's pipes.
         with (
             tempfile.TemporaryFile("w+", errors="replace") as out,
@@ -340,9 +312,6 @@ class Root:
     def is_emulated(self) -> bool:
         """Whether its programs are for another processor."""
         return self.recipe.architecture == "arm64" and platform.machine() != "aarch64"
-
-    def _emulator(self) -> str:
-        return str(_emulator()) if self.is_emulated else ""
 
     @property
     def on_host(self) -> Path:
@@ -485,34 +454,10 @@ def main() -> None:
     parser.add_argument("command", nargs=argparse.REMAINDER, help="what to run in it, in this folder as /work")
     given = parser.parse_args()
     made = root(given.name)
-    if given.command:
-        done = made.run(given.command, cwd="/work", binds={Path.cwd(): "/work"})
-        sys.stderr.write(done.stderr)
-        sys.stdout.write(done.stdout)
-        sys.exit(done.returncode)
-    describe(made)
-
-
-def describe(made: Root) -> None:
-    """Print the versions of a root's interpreters, as these report them."""
-    print(
-        f"{made.name}: {made.recipe.about}; {made.folder}" + (f"; made in {made.seconds:.0f} s" if made.seconds else "")
-    )
-    questions = {
-        "Python": [made.python, "--version"],
-        "too old": [made.old_python, "--version"],
-        "Node": [made.node, "--version"],
-        "npm": [*(made.npm or [None]), "--version"],
-        "Java": [made.java, "-version"],
-    }
-    for what, question in questions.items():
-        if question[0]:
-            began = time.monotonic()
-            done = made.run(question, check=True)
-            lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if "warning" not in line]
-            print(f"  {what:8} {lines[0]} ({time.monotonic() - began:.1f} s)")
-    for limit in made.limits:
-        print(f"  not here: {limit}")
+    done = made.run(given.command, cwd="/work", binds={Path.cwd(): "/work"})
+    sys.stderr.write(done.stderr)
+    sys.stdout.write(done.stdout)
+    sys.exit(done.returncode)
 
 
 if __name__ == "__main__":

@@ -84,11 +84,8 @@ def test_compilers_of_another_target_hide_none_of_this_machine(folder: Path, wit
     path = toolchain.environment(target)["PATH"]
     for name in ("cc", "c++", "ar", "ranlib"):
         assert shutil.which(name, path=path) == shutil.which(name)
-
-
-def test_rustc_finds_what_makes_import_libraries_of_windows(folder: Path, without_std: Path) -> None:
-    path = toolchain.environment("x86_64-pc-windows-gnu")["PATH"]
-    assert shutil.which("x86_64-w64-mingw32-dlltool", path=path)
+    # It makes import libraries for Windows.
+    assert bool(shutil.which("x86_64-w64-mingw32-dlltool", path=path)) == target.endswith("windows-gnu")
 
 
 def test_arguments_arrive_whole(folder: Path) -> None:
@@ -133,14 +130,3 @@ def test_a_target_that_no_linker_here_supports_is_refused(folder: Path) -> None:
 def test_libraries_for_musl_use_the_c_library_of_their_host() -> None:
     assert toolchain.rustflags("x86_64-unknown-linux-musl") == ["-C", "target-feature=-crt-static"]
     assert toolchain.rustflags("x86_64-unknown-linux-gnu") == []
-
-
-def test_unchanged_files_are_not_written(tmp_path: Path) -> None:
-    file = tmp_path / "sub" / "file"
-    toolchain._write(file, "a")
-    first = file.stat().st_ino
-    toolchain._write(file, "a")
-    assert file.stat().st_ino == first
-    toolchain._write(file, "b", executable=True)
-    assert file.read_text() == "b"
-    assert os.access(file, os.X_OK)

@@ -15,7 +15,7 @@ from release.targets import ROOT
 NEXT = "98.76.5-rc.4"
 # Files that may contain the same number by chance: lists of versions, pinned packages, invented packages.
 OTHERS = re.compile(
-    r"CHANGELOG\.md|docs/results\.md|.*go\.(mod|sum)|Cargo\.lock|scripts/.*|.*requirements.*|release/tests/.*"
+    r"CHANGELOG\.md|.*package-lock\.json|docs/results\.md|.*go\.(mod|sum)|Cargo\.lock|scripts/.*|.*requirements.*|release/tests/.*"
 )
 
 
