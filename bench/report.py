@@ -1,5 +1,5 @@
 """Turns results/results.json into docs/results.md, the tables and conclusions of docs/performance.md, the table of
-README.md, and the plots in docs/plots.
+README.md, the figures that plots show, and the plots in docs/plots.
 
 Every figure that is measured, and every statement of who is ahead, is written here, from the results. A page has a
 place for each part, between `<!-- part -->` and `<!-- end -->`.
@@ -17,12 +17,14 @@ from typing import Any
 
 from ahead import HANDOFF_FIGURES, PAIR_FIGURES, contested, full, short, uncontended
 from answers import ANSWERS, speed
+from figures import write
 from goals import goals, goals_of_kinds
 from rows import page
 from run import RESULTS
 from tables import SUITES, machine, versions
 
 ROOT = Path(__file__).resolve().parent.parent
+PLOTS, KEPT = ROOT / "docs" / "plots", ["cpu"]
 PAGES = [ROOT / "docs" / "performance.md", ROOT / "docs" / "results.md", ROOT / "README.md"]
 
 
@@ -30,8 +32,8 @@ def parts_of(results: dict[str, Any]) -> dict[str, str]:
     """Return the text of each part, without those of suites that were not measured: the pages keep what they have."""
     measured = {suite for suite, of in results.items() if of}
     parts = {"machine": machine(results), "versions": versions(results)}
-    parts |= {f"rows of {suite}": write(results) for suite, write in SUITES.items() if suite in measured}
-    parts |= {f"answer of {suite}": write(results) for suite, write in ANSWERS.items() if suite in measured}
+    parts |= {f"rows of {suite}": of(results) for suite, of in SUITES.items() if suite in measured}
+    parts |= {f"answer of {suite}": of(results) for suite, of in ANSWERS.items() if suite in measured}
     if "pairs" in measured:
         parts["speed"] = speed(results)
     if {"pairs", "handoff", "quorum"} <= measured:
@@ -70,11 +72,13 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def main() -> int:
-    from plots import plots  # here, so that the tests need no matplotlib
+    from plots import draw  # here, so that the tests need no matplotlib
 
     results = load(RESULTS / "results.json")
     missing = place(parts_of(results), PAGES)
-    plots(results)
+    write(results)
+    # Git keeps these alone. The others are drawn when the site is built.
+    draw(PLOTS, KEPT)
     if missing:
         print(f"no page has a place for {', '.join(sorted(missing))}", file=sys.stderr)
     return bool(missing)

@@ -13,6 +13,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import figures
 import pytest
 import report
 import rows
@@ -372,15 +373,26 @@ def test_a_file_without_a_date_is_of_the_day_it_was_written(tmp_path: Path) -> N
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", report.load(path)["machine"]["date"])
 
 
-def test_plots(results: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_of_plots(results: dict[str, Any], tmp_path: Path) -> None:
+    pages = "\n".join(path.read_text() for path in report.PAGES) + "\n".join(report.parts_of(results).values())
+    shown = set(re.findall(r"plots/([\w-]+)-(?:light|dark)\.svg", pages))
+    assert shown == figures.figures(results).keys() == json.loads(figures.FIGURES.read_text()).keys()
+    file = tmp_path / "figures.json"
+    file.write_text('{"other": {"kind": "bars", "panels": {"Rust": [["redlock", "ours", [1.5]]]}}}')
+    figures.write(results, file)
+    written = file.read_text()
+    assert json.loads(written) == figures.figures(results) | {"other": json.loads(written)["other"]}
+    figures.write({}, file)
+    assert file.read_text() == written
+
+
+def test_plots(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     import plots
 
-    monkeypatch.setattr(plots, "PLOTS", tmp_path)
-    plots.plots(results)
+    plots.draw(tmp_path, ["cpu", "growth-herd"])
     drawn = {path.name for path in tmp_path.iterdir()}
-    pages = "\n".join(path.read_text() for path in report.PAGES) + "\n".join(report.parts_of(results).values())
-    assert set(re.findall(r"plots/([\w-]+\.svg)", pages)) == drawn
+    assert drawn == {f"{name}-{theme}.svg" for name in ("cpu", "growth-herd") for theme in ("light", "dark")}
 
 
 def test_titles_of_works_are_known() -> None:

@@ -37,6 +37,7 @@ FILES = {
     "CHANGELOG.md": "# Changelog\n\n[a page](docs/guide.md)\n",
     "core/a.rs": "// [start:part]\n",
     "scripts/pictures": "",
+    "bench/figures.json": '{"bars": {}}',
     "mkdocs.yml": """site_name: project
 nav:
   - Start:
@@ -76,6 +77,8 @@ theme:
   <img alt="A [picture] of
   something" src="picture.svg">
 </picture>
+
+[Plot: A bar for each](https://redlock.dev/plots/bars-light.svg)
 """,
 }
 
@@ -141,6 +144,7 @@ def test_pages_without_problems_pass(project: Project) -> None:
             "<picture></picture>",
             "docs/guide.md: a <picture> has another form than <source media=dark srcset=…>, <img alt=… src=…>",
         ),
+        ("docs/guide.md", "![a](plots/no-light.svg)", "docs/guide.md:6: figures.json has no plot no"),
         ("docs/new.md", "# New", "mkdocs.yml: new.md does not stand in nav"),
         (
             "docs/adr/0002-two.md",
@@ -164,6 +168,11 @@ def test_problems_of_the_navigation_are_reported(project: Project) -> None:
     ]
 
 
+def test_a_plot_that_no_page_shows_is_reported(project: Project) -> None:
+    project.write("bench/figures.json", '{"bars": {}, "growth": {}}')
+    assert project.site() == ["figures.json: no page shows the plot growth"]
+
+
 def test_repeated_headings_have_numbers(project: Project) -> None:
     project.add("docs/guide.md", "\n## Twice\n\n## Twice\n\n[second](#twice-1)\n")
     assert project.site() == []
@@ -178,6 +187,8 @@ def test_the_copy_links_to_the_code_host_and_shows_both_pictures(project: Projec
     assert "[decisions](adr/README.md)" in page
     assert page.count("[no link](nowhere.md)") == 2
     assert "![A (picture) of something](picture.svg#only-light)![A (picture) of something](dark.svg#only-dark)" in page
+    plot = "![A bar for each](plots/bars-light.svg#only-light)![A bar for each](plots/bars-dark.svg#only-dark)"
+    assert plot in page
     assert "[a page](guide.md)" in project.read("target/site-work/docs/changelog.md")
     assert "[up](../guide.md)" in project.read("target/site-work/docs/adr/0001-one.md")
 
@@ -213,6 +224,7 @@ Eight
 """,
     )
     project.write("docs/index.md", "# Start\n")
+    project.write("bench/figures.json", "{}")
     assert project.build() == []
     assert (
         project.read("target/site-work/docs/guide.md")
