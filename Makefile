@@ -101,13 +101,12 @@ node-tools: rust-tools
 	@./scripts/system-packages node
 	@$(MAKE) --no-print-directory --quiet node/node_modules/.ready
 
-# Versions are pinned in package.json. There is no lock file: it would name only the platforms that this machine's
-# registry has.
-node/node_modules/.ready: node/package.json
-node/test/fixtures/node_modules/.ready: node/package.json node/test/fixtures/package.json
+# package-lock.json pins what these packages need, too: a release is built and checked with the same files everywhere.
+node/node_modules/.ready: node/package-lock.json
+node/test/fixtures/node_modules/.ready: node/package.json node/test/fixtures/package-lock.json
 %/node_modules/.ready:
 	$(call build,npm-$(subst /,-,$*),npm packages of $*) --in $* -- \
-		npm install --ignore-scripts --no-package-lock --no-audit --no-fund --loglevel=error
+		npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@
 
 kotlin-tools: rust-tools
@@ -347,8 +346,9 @@ docs: node-tools kotlin-tools $(SITE)/.ready
 	rm -rf target/python-docs
 	$(SITE)/bin/python scripts/python-reference target/python-docs
 
-site: $(SITE)/.ready
+site: $(SITE)/.ready bench/.venv/.ready
 	$(call say,The site: built strictly; links and anchors; nothing from other servers)
+	rm -rf target/plots && $(BENCH)/bin/python bench/plots.py target/plots
 	./scripts/site $(SITE)/bin/zensical
 
 # The checks that need no tool.

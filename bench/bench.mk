@@ -8,7 +8,7 @@ bench/.venv/.ready: bench/requirements.txt scripts/python-environment
 	$(call build,bench-environment,Python environment of the benchmarks) -- \
 		./scripts/python-environment "$(PYTHON)" "$(BENCH)" bench/requirements.txt
 	@touch $@
-bench/node/node_modules/.ready: bench/node/package.json
+bench/node/node_modules/.ready: bench/node/package-lock.json
 
 bench-tools: python-tools node-tools kotlin-tools bench/.venv/.ready bench/node/node_modules/.ready
 	$(made)

@@ -6,7 +6,7 @@ $(RECIPES)/.ready: recipes/python/requirements.txt scripts/python-environment
 	$(call build,recipes-environment,Python environment of the recipes) -- \
 		./scripts/python-environment "$(PYTHON)" $(RECIPES) recipes/python/requirements.txt
 	@touch $@
-recipes/node/node_modules/.ready: recipes/node/package.json
+recipes/node/node_modules/.ready: recipes/node/package-lock.json
 
 # Needs Python 3.11.
 recipes-test: python node kotlin cli $(RECIPES)/.ready recipes/node/node_modules/.ready

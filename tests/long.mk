@@ -14,7 +14,7 @@ peers = $(foreach version,$(REDISSON),$(call redisson,$(version))) \
 interop = env REDLOCK_PEERS="$(peers)" REDLOCK_CONTENDERS="$(contenders)" \
 	cargo test --package redlock-tests --test interop --quiet
 
-tests/interop/node/node_modules/.ready: tests/interop/node/package.json
+tests/interop/node/node_modules/.ready: tests/interop/node/package-lock.json
 
 target/interop/redisson-%/.ready: tests/interop/jvm/pom.xml tests/interop/jvm/src/main/java/dev/redlock/interop/Peer.java
 	@rm -rf $(@D) && mkdir -p $(@D)

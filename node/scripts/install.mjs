@@ -44,8 +44,7 @@ if (has("cargo") || missing() !== undefined) {
   if (!existsSync(join(here, "node_modules/typescript"))) {
     const npm = process.env.npm_execpath ?? "";
     const [command, ...args] = npm.endsWith("npm-cli.js") ? [process.execPath, npm] : ["npm"];
-    // Not `npm ci`, which fails unless the registry has the packages of all platforms.
-    run(command, ...args, "install", "--no-save", "--ignore-scripts", "--include=dev", "--no-audit", "--no-fund");
+    run(command, ...args, "ci", "--ignore-scripts", "--include=dev", "--no-audit", "--no-fund");
   }
   run(process.execPath, "scripts/build.mjs", ...(process.env.REDLOCK_PROFILE === "dev" ? ["--dev"] : []));
 }

@@ -19,7 +19,7 @@ import os, pathlib, re, sys
 call = " ".join([os.path.basename(sys.argv[0]), *sys.argv[1:]]).replace("{folder}/", "")
 with open(os.environ["CALLS"], "a") as calls:
     calls.write(call + "\\n")
-if call.startswith("npm install"):
+if call.startswith("npm ci"):
     os.mkdir("node_modules")
 failed = re.search(os.environ["FAILING"], call)
 runners = r"--junitxml=(\\S+)|--test-reporter-destination=(\\S+xml)|nextest run .*--profile (\\S+)|surefire:test"
@@ -66,8 +66,9 @@ class Project:
         for path in re.findall(r"^(?:%/)?(\S+/)node_modules/\.ready:", rules, re.M):
             (folder / path).mkdir(parents=True, exist_ok=True)
         for path in (
-            *("python/requirements-dev.txt", "bench/requirements.txt", "scripts/nextest.txt", "node/package.json"),
-            *("node/test/fixtures/package.json", "bench/node/package.json", "tests/interop/node/package.json"),
+            *("python/requirements-dev.txt", "bench/requirements.txt", "scripts/nextest.txt", "node/package-lock.json"),
+            *("node/package.json", "node/test/fixtures/package-lock.json", "bench/node/package-lock.json"),
+            "tests/interop/node/package-lock.json",
             *("tests/interop/jvm/pom.xml", "tests/interop/jvm/src/main/java/dev/redlock/interop/Peer.java"),
             *("tests/interop/go/main.go", "tests/interop/go/go.mod", "tests/interop/go/go.sum"),
             *("release/lint.py", "release/native.py", "release/pack.py", "release/smoke.py"),
