@@ -146,8 +146,8 @@ class Checks:
     def platforms(self) -> dict[str, set[str]]:
         """The names of the npm packages that users ask for, each with those of its published targets."""
         library, targets = self.release.npm, [target.npm.platform for target in self.release.published()]
-        prefixes = {library.manifest["name"]: library.platforms}
-        prefixes |= {program.npm: program.platforms for program in self.release.programs}
+        program = self.release.program
+        prefixes = {library.manifest["name"]: library.platforms, program.npm: program.platforms}
         return {main: {f"{prefix}-{platform}" for platform in targets} for main, prefix in prefixes.items()}
 
     def tarballs(self) -> None:
@@ -173,20 +173,19 @@ class Checks:
         """Check that jars have the native libraries of all targets that were built, or of all published ones."""
         built = [target for target in self.release.targets if (self.out / target.rust).is_dir()]
         targets = self.release.published() if complete else built
+        places = {target.in_jar(self.release.jvm.library) for target in targets}
         jars = [package.files for package in packages(self.folder) if package.path.suffix == ".jar"]
-        for module in self.release.jvm:
-            places = {target.in_jar(module.library) for target in targets}
-            self.demand(any(places <= files.keys() for files in jars), f"no jar has all of {', '.join(sorted(places))}")
+        self.demand(any(places <= files.keys() for files in jars), f"no jar has all of {', '.join(sorted(places))}")
 
     def complete(self) -> None:
         """Check that no crate, no source distribution and no file of a published target is missing."""
-        programs, number = self.release.programs, version()
-        wheels = len(self.release.published()) * (len(self.release.python.abis) + len(programs))
-        for ending, wanted in (("whl", wheels), ("tar.gz", 1 + len(programs))):
+        number = version()
+        wheels = len(self.release.published()) * (len(self.release.python.abis) + 1)
+        for ending, wanted in (("whl", wheels), ("tar.gz", 2)):
             found = len(list(self.folder.glob(f"python/*.{ending}")))
             self.demand(found == wanted, f"python/: {found} files *.{ending}, not {wanted}")
         names = self.platforms()
-        crates = [*self.release.crates, *(program.crate for program in programs)]
+        crates = (self.release.crate, self.release.program.crate)
         wanted_files = [f"crates/{crate}-{number}.crate" for crate in crates]
         for name in [*names, *set().union(*names.values())]:
             wanted_files.append(f"npm/{name.removeprefix('@').replace('/', '-')}-{number}.tgz")

@@ -24,6 +24,7 @@ class Here:
 
     def __init__(self, trial: Trial) -> None:
         self.trial = trial
+        self.program = trial.release.program
         # No compiler and no cargo.
         self.bare = bare(trial.work, PATH="/nonexistent")
 
@@ -52,13 +53,12 @@ class Here:
         self.node_refusals(nodes[0])
         self.jvm(jdks)
         kotlins.use(self, jdks[0], versions)
-        for program in self.trial.release.programs:
-            self.pip_program(program, pythons[0])
-            for node in nodes:
-                self.npm_program(program, node)
-            if self.trial.out:
-                path = unpacked(self.trial, program, self.trial.release.host())
-                self.note("archive", 0, path.stat().st_size, self._use(program, path, self.bare))
+        self.pip_program(pythons[0])
+        for node in nodes:
+            self.npm_program(node)
+        if self.trial.out:
+            path = unpacked(self.trial, self.trial.release.host())
+            self.note("archive", 0, path.stat().st_size, self._use(path, self.bare))
 
     # ---- Python -----------------------------------------------------------------------------------------------------
 
@@ -149,28 +149,28 @@ class Here:
         listed = (project / "target" / "classpath").read_text().strip().split(os.pathsep)
         return [project / "target" / "classes", *map(Path, listed)], seconds
 
-    # ---- programs ---------------------------------------------------------------------------------------------------
+    # ---- the program ---------------------------------------------------------------------------------------------
 
-    def pip_program(self, program: Program, python: Runtime) -> None:
+    def pip_program(self, python: Runtime) -> None:
         """Install with pip into an empty environment: by its name, and as an extra of the library, which pins it."""
-        interpreter, seconds = self._pip(python, wanted(program.python), wanted("redlock-core[cli]"))
-        command = interpreter.with_name(f"{program.name}.exe" if WINDOWS else program.name)
-        said = self._use(program, command, self.bare)
+        interpreter, seconds = self._pip(python, wanted(self.program.python), wanted("redlock-core[cli]"))
+        command = interpreter.with_name(f"{self.program.name}.exe" if WINDOWS else self.program.name)
+        said = self._use(command, self.bare)
         self.note(f"pip, Python {python.version}", seconds, command.stat().st_size, said)
 
-    def npm_program(self, program: Program, node: Node) -> None:
+    def npm_program(self, node: Node) -> None:
         """Install with npm into an empty folder. Without the package for this machine, a line must say what to do."""
-        folder, env, seconds = self.npm_install(node, package=program.npm)
-        command = folder / "node_modules" / ".bin" / (f"{program.name}.cmd" if WINDOWS else program.name)
-        said, size = self._use(program, command, env), size_of((folder / "node_modules").rglob("*"))
+        folder, env, seconds = self.npm_install(node, package=self.program.npm)
+        command = folder / "node_modules" / ".bin" / (f"{self.program.name}.cmd" if WINDOWS else self.program.name)
+        said, size = self._use(command, env), size_of((folder / "node_modules").rglob("*"))
         self.note(f"npm {node.npm_version}, Node {node.version}", seconds, size, said)
-        shutil.rmtree(folder / "node_modules" / Path(program.platforms).parent)
+        shutil.rmtree(folder / "node_modules" / Path(self.program.platforms).parent)
         said = refused([command, "--version"], "without --omit=optional", env=env, cwd=folder)
-        self.note(f"{program.npm} without its platform package", 0, 0, said)
+        self.note(f"{self.program.npm} without its platform package", 0, 0, said)
 
-    def _use(self, program: Program, command: Path, env: dict[str, str]) -> str:
+    def _use(self, command: Path, env: dict[str, str]) -> str:
         start = lambda words: run(words, env=env)  # noqa: E731
-        return use(program, command, self.trial.servers, start, unix=not WINDOWS)
+        return use(self.program, command, self.trial.servers, start, unix=not WINDOWS)
 
     def crate(self) -> None:
         """Add the published crate to a new project, which the compiler must accept. It alone needs Rust."""
@@ -212,9 +212,9 @@ def use(
     return f"{said}: acquire; release; exec; TLS"
 
 
-def unpacked(trial: Trial, program: Program, target: Target) -> Path:
+def unpacked(trial: Trial, target: Target) -> Path:
     """Unpack the archive of a target; return the path of the program."""
-    folder = trial.folder("archive")
+    folder, program = trial.folder("archive"), trial.release.program
     (archive,) = (trial.packages / "archives").glob(f"{program.name}-{version()}-{target.rust}.*")
     shutil.unpack_archive(archive, folder)
     (path,) = folder.glob(f"*/{target.program(program.name)}")

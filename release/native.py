@@ -73,14 +73,15 @@ class Build:
             **({} if self.target.rust.endswith("-msvc") else c_code),
         }
 
-    def libraries(self, crates: list[str]) -> Path:
-        """Build these crates; return the folder with the result."""
-        packages = [f"--package={crate}" for crate in crates]
+    def libraries(self, crate: str) -> Path:
+        """Build a crate; return the folder with the result."""
         if self.is_dev:
-            self._run("cargo", "build", "--locked", "--quiet", *packages)
+            self._run("cargo", "build", "--locked", "--quiet", "--package", crate)
             return self.cargo_target / "debug"
         build, target = ("zigbuild", self.target.zig) if self.by_zig else ("build", self.target.rust)
-        self._run("cargo", build, "--locked", "--quiet", "--profile", self.profile, "--target", target, *packages)
+        self._run(
+            "cargo", build, "--locked", "--quiet", "--profile", self.profile, "--target", target, "--package", crate
+        )
         return self.cargo_target / self.target.rust / self.profile
 
     def wheel(self, folder: str, crate: str, profile: str, arguments: list[str]) -> Path:
@@ -100,20 +101,20 @@ class Build:
     def node(self) -> None:
         """Build the Node module."""
         npm = self.release.npm
-        self._keep(self.libraries([npm.crate]) / self.target.library(npm.library), npm.file)
+        self._keep(self.libraries(npm.crate) / self.target.library(npm.library), npm.file)
 
     def jvm(self) -> None:
-        """Build the libraries of the JVM modules."""
-        made = self.libraries([module.crate for module in self.release.jvm])
-        for module in self.release.jvm:
-            self._keep(made / self.target.library(module.library), Path(self.target.in_jar(module.library)).name)
+        """Build the library of the JVM module."""
+        jvm = self.release.jvm
+        made = self.libraries(jvm.crate) / self.target.library(jvm.library)
+        self._keep(made, Path(self.target.in_jar(jvm.library)).name)
 
     def python(self, abis: list[str]) -> None:
         """Build a wheel for each of these ABIs."""
         if self.target.rust.endswith("-windows-gnu"):
             # maturin writes an export file that this linker cannot read. This target is not published, so the library
             # alone is enough.
-            made = self.libraries([self.release.python.crate]) / self.target.library("redlock_native")
+            made = self.libraries(self.release.python.crate) / self.target.library("redlock_native")
             self._keep(made, "redlock/_native.pyd")
             return
         for abi in abis:
@@ -123,15 +124,15 @@ class Build:
         """Build the wheels that put the programs on the PATH. All other packages have the program from its wheel."""
         if not self.is_dev:
             self.environment |= self._environment(program=True)
-        for program in self.release.programs:
-            profile, arguments = (self.profile, []) if self.is_dev else (f"{self.profile}-program", ["--strip"])
-            wheel = self.wheel(program.folder, program.crate, profile, arguments)
-            name = self.target.program(program.name)
-            with zipfile.ZipFile(wheel) as archive, tempfile.TemporaryDirectory() as work:
-                (entry,) = [entry for entry in archive.namelist() if entry.endswith(f".data/scripts/{name}")]
-                made = Path(archive.extract(entry, work))
-                made.chmod(0o755)
-                self._keep(made, f"programs/{name}")
+        program = self.release.program
+        profile, arguments = (self.profile, []) if self.is_dev else (f"{self.profile}-program", ["--strip"])
+        wheel = self.wheel(program.folder, program.crate, profile, arguments)
+        name = self.target.program(program.name)
+        with zipfile.ZipFile(wheel) as archive, tempfile.TemporaryDirectory() as work:
+            (entry,) = [entry for entry in archive.namelist() if entry.endswith(f".data/scripts/{name}")]
+            made = Path(archive.extract(entry, work))
+            made.chmod(0o755)
+            self._keep(made, f"programs/{name}")
 
     def _keep(self, made: Path, name: str) -> Path:
         place = self.folder / name

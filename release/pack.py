@@ -56,7 +56,7 @@ class Packer:
         for target in self.targets:
             for wheel in sorted((self.out / target.rust / "wheels").glob("*.whl")):
                 shutil.copy(wheel, folder)
-        for project in [self.release.python.folder, *(program.folder for program in self.release.programs)]:
+        for project in (self.release.python.folder, self.release.program.folder):
             sdist = [str(toolchain.tools() / "maturin"), "sdist", "--out", str(folder)]
             # Quiet, because maturin prints an error for something optional and then succeeds.
             self._run(*sdist, cwd=ROOT / project, quiet=True, SOURCE_DATE_EPOCH=native.EPOCH)
@@ -68,12 +68,12 @@ class Packer:
         for target in self.targets:
             self._npm_platform(target, library, self.out / target.rust / library.file, library.file)
         self._npm_library(library)
-        for program in self.release.programs:
-            for target in self.targets:
-                name = target.program(program.name)
-                self._npm_platform(target, program, self.out / target.rust / "programs" / name, f"bin/{name}")
-            starter = program.manifest["bin"][program.name]
-            self._npm_main(program, [(ROOT / program.folder / name, name) for name in (starter, "README.md")])
+        program = self.release.program
+        for target in self.targets:
+            name = target.program(program.name)
+            self._npm_platform(target, program, self.out / target.rust / "programs" / name, f"bin/{name}")
+        starter = program.manifest["bin"][program.name]
+        self._npm_main(program, [(ROOT / program.folder / name, name) for name in (starter, "README.md")])
 
     def _npm_platform(self, target: Target, package: OnNpm, compiled: Path, name: str) -> None:
         """Make the package of one target. npm installs only the one that fits the machine."""
@@ -129,28 +129,28 @@ class Packer:
     def maven(self) -> None:
         """Make the JVM modules, in the layout of a Maven repository."""
         repository = self._fresh("maven")
-        for module in self.release.jvm:
-            with tempfile.TemporaryDirectory() as work:
-                natives = Path(work, "natives")
-                natives.mkdir()
-                for target in self.targets:
-                    place = natives / target.in_jar(module.library)
-                    place.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy(self.out / target.rust / place.name, place)
-                (natives / "META-INF").mkdir()
-                sbom.write(module.crate, [target.rust for target in self.targets], natives / "META-INF")
-                # Builds in a folder of its own, so that neither the checkout nor the local repository changes.
-                self._run(
-                    *("mvn", "-q", "-B", "-ntp", "-f", module.folder, "-Ppackages", "deploy"),
-                    *("-Dmaven.test.skip=true", "-Dmdep.skip=true", "-Dmaven.install.skip=true"),
-                    *(f"-Dredlock.natives={natives}", f"-Dredlock.build={Path(work, 'build')}"),
-                    f"-DaltDeploymentRepository=packed::file://{repository}",
-                )
+        module = self.release.jvm
+        with tempfile.TemporaryDirectory() as work:
+            natives = Path(work, "natives")
+            natives.mkdir()
+            for target in self.targets:
+                place = natives / target.in_jar(module.library)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(self.out / target.rust / place.name, place)
+            (natives / "META-INF").mkdir()
+            sbom.write(module.crate, [target.rust for target in self.targets], natives / "META-INF")
+            # Builds in a folder of its own, so that neither the checkout nor the local repository changes.
+            self._run(
+                *("mvn", "-q", "-B", "-ntp", "-f", module.folder, "-Ppackages", "deploy"),
+                *("-Dmaven.test.skip=true", "-Dmdep.skip=true", "-Dmaven.install.skip=true"),
+                *(f"-Dredlock.natives={natives}", f"-Dredlock.build={Path(work, 'build')}"),
+                f"-DaltDeploymentRepository=packed::file://{repository}",
+            )
 
     def crates(self, verify: bool) -> None:
         """Make the crates of the library and the programs."""
         folder = self._fresh("crates")
-        crates = [*self.release.crates, *(program.crate for program in self.release.programs)]
+        crates = [self.release.crate, self.release.program.crate]
         packages = [f"--package={crate}" for crate in crates]
         how = [] if verify else ["--no-verify"]
         # --allow-dirty, so that a change can be tried before it is committed.
@@ -162,20 +162,20 @@ class Packer:
     def archives(self) -> None:
         """Make an archive of each program, for users who want no package."""
         folder = self._fresh("archives")
-        for program in self.release.programs:
-            for target in self.targets:
-                name = target.program(program.name)
-                with tempfile.TemporaryDirectory() as work:
-                    made = Path(work, f"{program.name}-{version()}-{target.rust}")
-                    made.mkdir()
-                    sources = [self.out / target.rust / "programs" / name, ROOT / program.folder / "README.md", LICENCE]
-                    for source in sources:
-                        shutil.copyfile(source, made / source.name)
-                    sbom.write(program.crate, [target.rust], made)
-                    windows = target.system == "windows"
-                    if not windows:
-                        self._pages(program, made)
-                    _archive(folder, made, name, windows=windows)
+        program = self.release.program
+        for target in self.targets:
+            name = target.program(program.name)
+            with tempfile.TemporaryDirectory() as work:
+                made = Path(work, f"{program.name}-{version()}-{target.rust}")
+                made.mkdir()
+                sources = [self.out / target.rust / "programs" / name, ROOT / program.folder / "README.md", LICENCE]
+                for source in sources:
+                    shutil.copyfile(source, made / source.name)
+                sbom.write(program.crate, [target.rust], made)
+                windows = target.system == "windows"
+                if not windows:
+                    self._pages(program, made)
+                _archive(folder, made, name, windows=windows)
 
     def _pages(self, program: Program, folder: Path) -> None:
         """Write the manual pages and completions. They are the same for all Unix systems, so this machine's program

@@ -192,7 +192,7 @@ def _shared(crates: Sequence[str], target: Target) -> list[Part]:
     zig = []  # the system's own linker adds nothing
     if target.links_on_linux:
         zig.append(unwinder)
-    if target.musl and {program.crate for program in load().programs} & {*crates}:
+    if target.musl and load().program.crate in crates:
         zig.append(("libc/musl", "The C library of static programs", "MIT", "musl.txt"))
     if target.system == "windows" and zig:
         zig.append(("libc/mingw", "The start of every library for Windows", "ZPL-2.1", "mingw-w64.txt"))

@@ -89,16 +89,14 @@ def locking(work: Path) -> Iterator[list[str]]:
 
 def certificates(folder: Path) -> None:
     """Make a private certificate authority, and its certificate for a server on loopback."""
-
-    def openssl(*arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
-
-    new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-    openssl("req", "-x509", *new, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=private", "-days", "2")
-    openssl("req", *new, "-keyout", "server.key", "-out", "server.csr", "-subj", "/CN=127.0.0.1")
+    new = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"
     (folder / "extensions").write_text("subjectAltName=IP:127.0.0.1\n")
-    signed = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "extensions", "-days", "2"]
-    openssl("x509", "-req", "-in", "server.csr", "-out", "server.pem", *signed)
+    for command in (
+        f"req -x509 {new} -keyout ca.key -out ca.pem -subj /CN=private -days 2",
+        f"req {new} -keyout server.key -out server.csr -subj /CN=127.0.0.1",
+        "x509 -req -in server.csr -out server.pem -CA ca.pem -CAkey ca.key -CAcreateserial -extfile extensions -days 2",
+    ):
+        subprocess.run(["openssl", *command.split()], cwd=folder, check=True, capture_output=True)
 
 
 if __name__ == "__main__":

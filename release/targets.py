@@ -3,8 +3,7 @@
     python3 -m release.targets crossed      lists the targets that Linux can build besides its own
     python3 -m release.targets unlinked     lists the targets that Linux can compile but not link
 
-To add a program or a JVM module, add an entry there. The other release modules, their tests and the workflows read all
-names of targets, packages and libraries from this list.
+The other release modules, their tests and the workflows read the names of targets, packages and libraries from it.
 """
 
 from __future__ import annotations
@@ -146,11 +145,11 @@ class JvmModule:
 class Release:
     """Everything that is released together, always in one version."""
 
-    crates: list[str]
+    crate: str
     python: Python
     npm: Npm
-    jvm: list[JvmModule]
-    programs: list[Program]
+    jvm: JvmModule
+    program: Program
     targets: list[Target]
 
     def target(self, rust: str) -> Target:
@@ -178,11 +177,11 @@ def load(path: Path = LIST) -> Release:
     data = json.loads(path.read_text(encoding="utf-8"))
     targets = [Target(**(entry | {"npm": NpmPlatform(**entry["npm"])})) for entry in data["targets"]]
     return Release(
-        crates=data["crates"],
+        crate=data["crate"],
         python=Python(**data["python"]),
         npm=Npm(**data["npm"]),
-        jvm=[JvmModule(**entry) for entry in data["jvm"]],
-        programs=[Program(**entry) for entry in data["programs"]],
+        jvm=JvmModule(**data["jvm"]),
+        program=Program(**data["program"]),
         targets=targets,
     )
 

@@ -49,7 +49,7 @@ class Elsewhere:
             self.python(python)
         if recipe.java:
             self.jvm(recipe.java.split())
-        self.programs()
+        self.program()
 
     def node(self, node: str) -> None:
         """Install with npm into an empty folder, and run the consumer with Node."""
@@ -95,13 +95,12 @@ class Elsewhere:
         for java in javas:
             self.note("the jar", 0, jar.stat().st_size, self.run([java, *command], self.trial.folder("java")))
 
-    def programs(self) -> None:
-        """Run the programs from their archives."""
-        for program in self.trial.release.programs:
-            path = unpacked(self.trial, program, self.target)
-            there, unix = self.inside(path), not self.root.is_windows
-            said = use(program, there, self.servers, self.run_program, unix=unix)
-            self.note("archive", 0, path.stat().st_size, said)
+    def program(self) -> None:
+        """Run the program from its archive."""
+        path = unpacked(self.trial, self.target)
+        there, unix = self.inside(path), not self.root.is_windows
+        said = use(self.trial.release.program, there, self.servers, self.run_program, unix=unix)
+        self.note("archive", 0, path.stat().st_size, said)
 
     def run_program(self, words: list[str | Path]) -> str:
         """Run a command in the root, in an empty folder."""

@@ -13,7 +13,7 @@ import pytest
 
 from release import targets
 
-(PROGRAM,) = targets.load().programs
+PROGRAM = targets.load().program
 STARTER = targets.ROOT / PROGRAM.folder / PROGRAM.manifest["bin"][PROGRAM.name]
 MACHINE = subprocess.run(
     ["node", "-p", "`${process.platform}-${process.arch}`"], check=True, stdout=subprocess.PIPE, text=True

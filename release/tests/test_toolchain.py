@@ -88,18 +88,6 @@ def test_compilers_of_another_target_hide_none_of_this_machine(folder: Path, wit
     assert bool(shutil.which("x86_64-w64-mingw32-dlltool", path=path)) == target.endswith("windows-gnu")
 
 
-def test_arguments_arrive_whole(folder: Path) -> None:
-    zigbuild = folder / "venv" / "bin" / "cargo-zigbuild"
-    zigbuild.parent.mkdir(parents=True)
-    zigbuild.write_text('#!/bin/sh\nfor word in "$@"; do printf "%s\\n" "$word"; done\n')
-    zigbuild.chmod(0o755)
-    wrapper = toolchain._wrappers("x86_64-pc-windows-gnu", "") / "cc"
-    said = subprocess.run([wrapper, "-o", "a file"], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
-    assert said[:3] == ["zig", "cc", "--"]
-    assert said[-2:] == ["-o", "a file"]
-    assert "-Wno-error=date-time" in said
-
-
 def test_std_is_built_only_where_rustc_has_none(folder: Path, without_std: Path) -> None:
     own = toolchain.environment(toolchain.host())
     assert not {"RUSTC", "RUSTC_BOOTSTRAP", "CARGO_UNSTABLE_BUILD_STD"} & own.keys()
@@ -127,6 +115,7 @@ def test_a_target_that_no_linker_here_supports_is_refused(folder: Path) -> None:
         toolchain.environment("x86_64-pc-windows-msvc")
 
 
-def test_libraries_for_musl_use_the_c_library_of_their_host() -> None:
-    assert toolchain.rustflags("x86_64-unknown-linux-musl") == ["-C", "target-feature=-crt-static"]
+def test_only_programs_for_musl_are_static() -> None:
+    assert toolchain.rustflags(OTHER) == ["-C", "target-feature=-crt-static"]
+    assert "target-feature=+crt-static" in toolchain.rustflags(OTHER, program=True)
     assert toolchain.rustflags("x86_64-unknown-linux-gnu") == []
