@@ -34,7 +34,12 @@ class Here:
 
     def all(self) -> None:
         """Try the packages with every interpreter that is available."""
-        self._with(runtimes.pythons(), runtimes.nodes(), runtimes.jdks(), kotlins.ALL)
+        pythons = runtimes.pythons()
+        if not list(self.trial.packages.glob("python/redlock_core-*t-*.whl")):
+            # Built with `--abi abi3` alone.
+            runtimes.missing += [f"Python {each.version}: no wheel" for each in pythons if each.version.endswith("t")]
+            pythons = [each for each in pythons if not each.version.endswith("t")]
+        self._with(pythons, runtimes.nodes(), runtimes.jdks(), kotlins.ALL)
         if old_node := runtimes.old_node():
             self.old_node(old_node, runtimes.nodes()[0])
 

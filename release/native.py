@@ -41,11 +41,12 @@ ABIS = {
 class Build:
     """A build of one target in one profile."""
 
-    def __init__(self, release: Release, target: Target, out: Path, profile: str) -> None:
+    def __init__(self, release: Release, target: Target, out: Path, profile: str, abis: list[str]) -> None:
         self.release = release
         self.target = target
         self.folder = out / target.rust
         self.profile = profile
+        self.abis = abis
         self.is_dev = profile == "dev"
         if self.is_dev and not target.is_host():
             raise Refused(f"the profile dev is for this machine's own kind, not for {target.rust}")
@@ -109,15 +110,16 @@ class Build:
         made = self.libraries(jvm.crate) / self.target.library(jvm.library)
         self._keep(made, Path(self.target.in_jar(jvm.library)).name)
 
-    def python(self, abis: list[str]) -> None:
-        """Build a wheel for each of these ABIs."""
+    def python(self) -> None:
+        """Build a wheel for each ABI."""
+        shutil.rmtree(self.folder / "wheels", ignore_errors=True)
         if self.target.rust.endswith("-windows-gnu"):
             # maturin writes an export file that this linker cannot read. This target is not published, so the library
             # alone is enough.
             made = self.libraries(self.release.python.crate) / self.target.library("redlock_native")
             self._keep(made, "redlock/_native.pyd")
             return
-        for abi in abis:
+        for abi in self.abis:
             self.wheel(self.release.python.folder, self.release.python.crate, self.profile, ABIS[abi])
 
     def programs(self) -> None:
@@ -158,24 +160,6 @@ def remapped() -> list[tuple[Path, str]]:
     return [(cargo, "/cargo"), (ROOT, "/redlock")]
 
 
-def build(target: Target, out: Path, profile: str, abis: list[str], parts: list[str]) -> Path:
-    """Build these parts for a target; return the folder with what was built."""
-    release = load()
-    job = Build(release, target, out, profile)
-    if "python" in parts:
-        shutil.rmtree(job.folder / "wheels", ignore_errors=True)
-    for part, make in {
-        "node": job.node,
-        "jvm": job.jvm,
-        "python": lambda: job.python(abis),
-        "programs": job.programs,
-    }.items():
-        if part in parts:
-            print(f"== {target.rust}: {part}", file=sys.stderr, flush=True)
-            make()
-    return job.folder
-
-
 @in_one_line("release.native")
 def main() -> None:
     release = load()
@@ -187,10 +171,12 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=PARTS, help="default: all")
     given = parser.parse_args()
     target = release.host() if given.target == "host" else release.target(given.target)
-    folder = build(
-        target, given.out.resolve(), given.profile, given.abi or release.python.abis, given.only or list(PARTS)
-    )
-    print(folder)
+    job = Build(release, target, given.out.resolve(), given.profile, given.abi or release.python.abis)
+    for part in PARTS:
+        if part in (given.only or PARTS):
+            print(f"== {target.rust}: {part}", file=sys.stderr, flush=True)
+            getattr(job, part)()
+    print(job.folder)
 
 
 if __name__ == "__main__":
