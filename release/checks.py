@@ -99,6 +99,8 @@ class Checks:
     def tool(self, name: str | Path, *arguments: str | Path, judge: Callable[[str], bool] | None = None) -> None:
         """Run a checker. Exit code 0 means no fault, or, if `judge` is given, its verdict on the output."""
         command = [toolchain.tools() / name, *arguments]
+        if not command[0].exists():
+            raise Refused(f"{command[0]} is missing: make packages-tools")
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         well = judge(done.stdout) if judge else done.returncode == 0
         shown = " ".join(Path(word).name for word in command)
