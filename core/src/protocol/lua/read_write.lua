@@ -29,14 +29,11 @@ local function put_reader(reader, ttl, now, pttl, is_new)
   local redisson_key = reader_key(reader)
   if is_new or redis.call('PTTL', redisson_key) < tonumber(ttl) then redis.call('SET', redisson_key, '1', 'PX', ttl) end
   redis.call('HSET', lock, 'mode', 'read', reader, '1')
+  local is_longest = pttl < tonumber(ttl)
+  if is_longest then redis.call('PEXPIRE', lock, ttl) end
   redis.call('ZADD', readers, 'GT', now + ttl * 1000, reader)
   -- No lease in `readers` ends after the lock.
-  if pttl < tonumber(ttl) then
-    redis.call('PEXPIRE', lock, ttl)
-    redis.call('PEXPIRE', readers, ttl)
-  else
-    keep(readers, ttl)
-  end
+  if is_longest then redis.call('PEXPIRE', readers, ttl) else keep(readers, ttl) end
 end
 -- Lets a writer into a free lock.
 local function put_writer(writer, ttl)

@@ -16,10 +16,11 @@ local function list_of(its)
   for slot in its:gmatch('%d+') do list[#list + 1] = slot end
   return list
 end
--- Calls a command with a list of any length as its last arguments. Returns the sum of its replies.
-local function call_with(command, key, list)
+-- Calls a function with a list of any length as its arguments, a thousand at a time. Returns the sum of its results. The
+-- name of a command stands in the line that calls it, since the client reads there which right is missing.
+local function with_each(list, call)
   local sum = 0
-  for i = 1, #list, 1000 do sum = sum + redis.call(command, key, unpack(list, i, math.min(i + 999, #list))) end
+  for i = 1, #list, 1000 do sum = sum + call(unpack(list, i, math.min(i + 999, #list))) end
   return sum
 end
 -- Extends the TTL of the three keys to at least `ttl` ms, by an eighth more so that most calls need not. Runs when memory
@@ -82,14 +83,16 @@ local begun, freed, holes, top = nil, {}, nil, nil
 local soonest
 -- Ends a permit.
 local function free(one, its)
-  local list = list_of(its)
+  local list, known = list_of(its), holes or freed
   redis.call('ZREM', key, one .. '|' .. its)
   redis.call('HDEL', slots, one)
-  if call_with('ZREM', taken, list) < #list then
+  local removed
+  if not list[2] then removed = redis.call('ZREM', taken, its)
+  else removed = with_each(list, function(...) return (redis.call('ZREM', taken, ...)) end) end
+  if removed < #list then
     begun, freed, holes = nil, {}, nil
     return
   end
-  local known = holes or freed
   for _, slot in ipairs(list) do known[#known + 1] = tonumber(slot) end
 end
 -- Sorts slots, the first one last.
@@ -218,15 +221,19 @@ local function draw_each(found, last, now, micros, proposed)
     new[2 * i - 1], new[2 * i] = slot, token
     drawn[i] = slot .. ':' .. token
   end
-  call_with('HSET', tokens, new)
+  if not found[2] then redis.call('HSET', tokens, new[1], new[2])
+  else with_each(new, function(...) return (redis.call('HSET', tokens, ...)) end) end
   if token_ttl ~= '0' then redis.call('PEXPIRE', tokens, token_ttl) end
   return table.concat(drawn, ',')
 end
 -- Writes a permit of these slots, "3,7", which counts until `ends`.
 local function enlist(one, its, ends)
-  local ranked = {}
-  for i, slot in ipairs(list_of(its)) do ranked[2 * i - 1], ranked[2 * i] = slot, slot end
-  call_with('ZADD', taken, ranked)
+  local list, ranked = list_of(its), {}
+  if not list[2] then redis.call('ZADD', taken, its, its)
+  else
+    for i, slot in ipairs(list) do ranked[2 * i - 1], ranked[2 * i] = slot, slot end
+    with_each(ranked, function(...) return (redis.call('ZADD', taken, ...)) end)
+  end
   redis.call('HSET', slots, one, its)
   redis.call('ZADD', key, ends, one .. '|' .. its)
 end

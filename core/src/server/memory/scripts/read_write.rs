@@ -61,9 +61,11 @@ impl Wired<'_> {
         }
         self.redis.hset(of.lock, "mode", "read")?;
         self.redis.hset(of.lock, reader, "1")?;
-        self.redis.zadd_later(of.readers, self.redis.time() + ttl * 1000, reader)?;
         if pttl < ttl {
             self.redis.pexpire(of.lock, ttl);
+        }
+        self.redis.zadd_later(of.readers, self.redis.time() + ttl * 1000, reader)?;
+        if pttl < ttl {
             self.redis.pexpire(of.readers, ttl);
         } else {
             self.keep(of.readers, ttl);
@@ -360,7 +362,8 @@ impl Wired<'_> {
                     return done;
                 }
                 if !self.purge(&of)? {
-                    let first = if left && waiting.handover != "i" { Some(self.first_waiters(&waiting)?) } else { None };
+                    let first =
+                        if left && waiting.handover != "i" { Some(self.first_waiters(&waiting)?) } else { None };
                     if first.is_some_and(|first| first.writer.is_none() && first.reader.is_some()) {
                         self.let_readers_in(&of, &waiting)?;
                     }

@@ -1,7 +1,8 @@
 //! The scripts of a semaphore, `lua/semaphore/*.lua`, and their shared functions, `lua/semaphore.lua`, over a store.
 
 use super::{
-    CONFLICT, DENIED, ENDED, EXTENDED, Fault, GONE, PROPOSAL_SLACK, TAKEN, Wired, missing, number, parse_entry, unusable, vote,
+    CONFLICT, DENIED, ENDED, EXTENDED, Fault, GONE, PROPOSAL_SLACK, TAKEN, Wired, missing, number, parse_entry,
+    unusable, vote,
 };
 use crate::{
     config::LARGEST_EXACT,
