@@ -269,3 +269,17 @@ impl Reply {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{LATER, composed};
+
+    #[test]
+    fn a_function_is_defined_where_it_is_needed_first() {
+        let prelude = "local function one() end\nlocal function two() return one() end\nlocal function three() end\n";
+        let body = format!("if one() then return end\n{LATER}return two()\n");
+        let source = "local function one() end\nif one() then return end\n\
+                      local function two() return one() end\nreturn two()\n";
+        assert_eq!(composed(prelude, &body), source);
+    }
+}
