@@ -192,15 +192,13 @@ mod switched {
                     "if true then return entry, now + 5000000,",
                 )],
                 (Self::TryBarges, "enter") => {
-                    &[("if not head or head == entry then", "if not head or head == entry or ARGV[6] == '0' then")]
+                    &[("if not head then return grant() end", "if not head or ARGV[6] == '0' then return grant() end")]
                 }
                 (Self::LeaveKeepsGrant, "leave") => &[(
                     "local removed = remove(KEYS[1], ARGV[1])",
                     "local removed = ARGV[2] == '' and remove(KEYS[1], ARGV[1])",
                 )],
-                (Self::ReaderEndsAll, "read_write/leave") => {
-                    &[("if was and redis.call('HLEN', lock) == 1 then", "if was then")]
-                }
+                (Self::ReaderEndsAll, "read_write/leave") => &[("was and redis.call('HLEN', lock) == 1\n", "was\n")],
                 (Self::ReadersPurgedEarly, "read_write") => &[(
                     "redis.call('ZRANGEBYSCORE', readers, '-inf', string.format('%.0f', now))",
                     "redis.call('ZRANGEBYSCORE', readers, '-inf', string.format('%.0f', now + 1000000))",

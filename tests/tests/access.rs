@@ -205,6 +205,11 @@ async fn everything_permitted(client: &Client, other: &Client) -> Result<(), Loc
     one.release().await?;
     waiting.await.unwrap()?.release().await?;
 
+    // A permit that nobody releases ends with its lease, and then another one gets its slot.
+    let brief = client.semaphore("x", 2, options(|options| options.ttl = Ttl::Fixed(Duration::from_millis(200))))?;
+    brief.acquire().await?.detach()?;
+    there.acquire_many(2).await?.release().await?;
+
     let fixed = client.semaphore("x", 2, options(|options| options.ttl = Ttl::Fixed(Duration::from_secs(10))))?;
     let text = fixed.acquire().await?.detach()?;
     client.attach(&text, Owner::Fresh).await?.release().await?;

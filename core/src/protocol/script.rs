@@ -34,33 +34,51 @@ impl Script {
         let queue = &crate::mutant::alter("queue", queue).unwrap_or_else(|| queue.to_owned());
         #[cfg(feature = "simulation")]
         let own = (own.0, &*crate::mutant::alter(own.0, own.1).unwrap_or_else(|| own.1.to_owned()));
-        let source = needed(&without_comments(&[shared, prelude, queue, own.1].concat()), &body) + &body;
+        let source = composed(&without_comments(&[shared, prelude, queue, own.1].concat()), &body);
         let sha = sha1_smol::Sha1::from(&source).digest().to_string();
         Self { name, wire, source, sha }
     }
 }
 
+/// A line of a script. The functions that only the lines below it need are defined there, so that a run that ends above
+/// it does not create them.
+const LATER: &str = "-- Functions of the rest.\n";
+
 fn without_comments(source: &str) -> String {
-    source.lines().filter(|line| !line.trim_start().starts_with("--")).flat_map(|line| [line, "\n"]).collect()
+    let is_code = |line: &&str| !line.trim_start().starts_with("--") || *line == LATER.trim_end();
+    source.lines().filter(is_code).flat_map(|line| [line, "\n"]).collect()
+}
+
+/// The body of a script, with each definition that it needs where it is needed first.
+fn composed(prelude: &str, body: &str) -> String {
+    let (mut source, mut defined) = (String::new(), Vec::new());
+    for part in body.split(LATER) {
+        let mut more = needed(prelude, part);
+        more.retain(|definition| !defined.contains(definition));
+        source.extend(more.iter().copied().chain([part]));
+        defined.append(&mut more);
+    }
+    source
 }
 
 /// The definitions of a prelude that a body needs, in their order. The others are left out, because each run of a
 /// script creates all its functions again. A definition begins with `local` at the start of a line, uses only earlier
 /// definitions, and ends where the next one begins.
-fn needed(prelude: &str, body: &str) -> String {
+fn needed<'a>(prelude: &'a str, body: &str) -> Vec<&'a str> {
     let starts = prelude.match_indices("local ").map(|(at, _)| at);
     let starts = starts.filter(|at| *at == 0 || prelude.as_bytes()[at - 1] == b'\n');
     let mut end = prelude.len();
-    let mut chosen = String::new();
+    let mut chosen: Vec<&str> = Vec::new();
     for start in starts.collect::<Vec<_>>().into_iter().rev() {
         let definition = &prelude[start..end];
         end = start;
         let head = definition.split(['=', '(']).next().unwrap_or_default();
         let mut names = words(head).filter(|word| !["local", "function"].contains(word));
-        if names.any(|name| words(body).chain(words(&chosen)).any(|word| word == name)) {
-            chosen.insert_str(0, definition);
+        if names.any(|name| words(body).chain(chosen.iter().copied().flat_map(words)).any(|word| word == name)) {
+            chosen.push(definition);
         }
     }
+    chosen.reverse();
     chosen
 }
 
@@ -249,5 +267,19 @@ impl Reply {
             Self::List(list) => Some(list),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LATER, composed};
+
+    #[test]
+    fn a_function_is_defined_where_it_is_needed_first() {
+        let prelude = "local function one() end\nlocal function two() return one() end\nlocal function three() end\n";
+        let body = format!("if one() then return end\n{LATER}return two()\n");
+        let source = "local function one() end\nif one() then return end\n\
+                      local function two() return one() end\nreturn two()\n";
+        assert_eq!(composed(prelude, &body), source);
     }
 }

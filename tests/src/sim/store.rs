@@ -202,7 +202,10 @@ impl Store {
         Ok(match &*name {
             "TIME" => Answer::List(vec![(self.now / 1_000_000).to_string(), (self.now % 1_000_000).to_string()]),
             "GET" => self.text(key)?.map_or(Answer::Nothing, Answer::Text),
-            "EXISTS" => Answer::Int(self.entry(key).is_some().into()),
+            "EXISTS" => {
+                let there = |key: &&String| self.entry(key).is_some();
+                Answer::Int(words[1..].iter().filter(there).count().cast_signed() as i64)
+            }
             "DEL" => {
                 let there = |key: &&String| self.entry(key).is_some() && self.keys.remove(*key).is_some();
                 Answer::Int(words[1..].iter().filter(there).count().cast_signed() as i64)
@@ -296,10 +299,9 @@ impl Store {
                 Answer::Int(if name == "HSET" { added.into() } else { result })
             }
             "HDEL" => {
-                let field = word(2);
                 let Some(fields) = self.hash(key)? else { return Ok(Answer::Int(0)) };
                 let before = fields.len();
-                fields.retain(|(known, _)| known != field);
+                fields.retain(|(known, _)| !words[2..].contains(known));
                 let (removed, empty) = (before - fields.len(), fields.is_empty());
                 if empty {
                     self.keys.remove(key);
@@ -315,6 +317,17 @@ impl Store {
         let number = |at: usize| whole(word(at));
         let key = word(1);
         Ok(match name {
+            "ZADD" if words.len() > 4 && !["XX", "GT"].contains(&word(2)) => {
+                self.sorted(key)?;
+                let mut added = 0;
+                for pair in words[2..].chunks(2) {
+                    let one = [words[0].clone(), key.to_owned(), pair[0].clone(), pair[1].clone()];
+                    if let Answer::Int(new) = self.command(&one)? {
+                        added += new;
+                    }
+                }
+                Answer::Int(added)
+            }
             "ZADD" => {
                 let options = words[2..].iter().take_while(|word| ["XX", "GT"].contains(&&***word)).count();
                 let has = |option: &str| words[2..2 + options].iter().any(|word| word == option);
@@ -334,10 +347,7 @@ impl Store {
                 members.insert(at, (score, member.to_owned()));
                 Answer::Int(old.is_none().into())
             }
-            "ZREM" => {
-                let member = word(2);
-                self.remove_members(key, |_, known| known == member)?
-            }
+            "ZREM" => self.remove_members(key, |_, known| words[2..].iter().any(|member| member == known))?,
             "ZREMRANGEBYSCORE" => {
                 let most = number(3)?;
                 self.remove_members(key, |score, _| score <= most)?
@@ -486,7 +496,8 @@ fn text(lua: &Lua, word: &LuaValue) -> mlua::Result<Option<String>> {
     match word {
         // `%.17g`, which is how Redis writes a number that a script passes.
         LuaValue::Number(number) if number.fract() == 0.0 => Ok(Some(format!("{number:.0}"))),
-        LuaValue::String(_) | LuaValue::Number(_) | LuaValue::Integer(_) => {
+        LuaValue::Integer(number) => Ok(Some(number.to_string())),
+        LuaValue::String(_) | LuaValue::Number(_) => {
             lua.coerce_string(word.clone())?.map(|text| Ok(text.to_str()?.to_owned())).transpose()
         }
         _ => Ok(None),

@@ -12,19 +12,28 @@
 --       "2 0 time"                          the key is not a lock
 local key, counter, queue, alive, field, ttl = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1], ARGV[3]
 local now, micros = clock()
-local entry = ttl .. '/' .. ARGV[5] .. '/' .. field
 
-local function grant(queued)
+local function grant()
   local token = draw(counter, ARGV[4], now, micros, '0')
   put(key, field, ttl)
-  if queued then redis.call('ZREM', queue, entry) end
   return '1 ' .. token .. ' ' .. micros
 end
 
 local pttl = redis.call('PTTL', key)
+if pttl == -2 and redis.call('EXISTS', queue) == 0 then return grant() end
+
+-- Functions of the rest.
+local entry = ARGV[3] .. '/' .. ARGV[5] .. '/' .. field
+local function grant_queued()
+  local granted = grant()
+  redis.call('ZREM', queue, entry)
+  return granted
+end
+
 if pttl == -2 then
-  local head = first(queue, alive)
-  if not head or head == entry then return grant(head) end
+  local head = first(queue, alive, now)
+  if not head then return grant() end
+  if head == entry then return grant_queued() end
   hand_over(key, counter, ARGV[4], queue, alive, ARGV[7], ARGV[8], ARGV[9])
   pttl = redis.call('PTTL', key)
 else
@@ -35,14 +44,14 @@ else
   if pttl == -1 and not is_lock_without_ttl then return '2 0 ' .. micros end
   if ARGV[2] ~= '' and joins(key, ARGV[2]) then
     if tonumber(ttl) < pttl then ttl = string.format('%.0f', pttl) end
-    return grant(true)
+    return grant_queued()
   end
 end
 if ARGV[6] == '0' then return string.format('0 %.0f %s', math.max(pttl, -1), micros) end
 
 local ticket = give_place(queue, alive, entry, ARGV[5], ARGV[6], now, micros)
 -- The first waiter sends again when the lock expires, the others when the client of the first is no longer alive.
-local head, alive_until = first(queue, alive)
+local head, alive_until = first(queue, alive, now)
 local retry_after = pttl
 if head ~= entry and pttl >= 0 then retry_after = math.max(pttl, math.ceil((alive_until - now) / 1000)) end
 return string.format('0 %.0f %s %s %d', math.max(retry_after, -1), micros, ticket, redis.call('ZRANK', queue, entry))

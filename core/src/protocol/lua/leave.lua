@@ -8,9 +8,13 @@ local left = ARGV[2] ~= '' and redis.call('ZREM', KEYS[3], ARGV[2]) == 1
 local removed = remove(KEYS[1], ARGV[1])
 -- Only tenures of an explicit owner can share the lock.
 local alone = removed and ARGV[1]:sub(1, 1) ~= '='
-if alone or (removed or left) and redis.call('EXISTS', KEYS[1]) == 0 then
-  if not hand_over(KEYS[1], KEYS[2], ARGV[3], KEYS[3], KEYS[4], ARGV[5], ARGV[6], ARGV[7]) then
-    announce(ARGV[4], ARGV[7])
-  end
+local is_free = alone or (removed or left) and redis.call('EXISTS', KEYS[1]) == 0
+if is_free and redis.call('EXISTS', KEYS[3]) == 0 then
+  announce(ARGV[4], ARGV[7])
+  is_free = false
 end
+if not is_free then return removed and 1 or 0 end
+
+-- Functions of the rest.
+if not hand_over(KEYS[1], KEYS[2], ARGV[3], KEYS[3], KEYS[4], ARGV[5], ARGV[6], ARGV[7]) then announce(ARGV[4], ARGV[7]) end
 return removed and 1 or 0

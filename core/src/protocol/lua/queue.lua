@@ -6,23 +6,23 @@ local function client_of(entry) return entry:match('^%d+/([^/]*)/') end
 local function give_place(queue, alive, entry, client, place_ttl, now, micros)
   local ticket = redis.call('ZSCORE', queue, entry)
   if not ticket then
-    local last = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')[2]
+    local last = redis.call('ZREVRANGE', queue, '0', '0', 'WITHSCORES')[2]
     ticket = string.format('%.0f', math.max(now, last and last + 1 or 0))
     redis.call('ZADD', queue, ticket, entry)
   end
   -- PEXPIRE is allowed when memory is full, unlike ZADD; after a write ZADD is allowed, too.
   redis.call('PEXPIRE', queue, place_ttl)
-  redis.call('ZADD', alive, 'GT', string.format('%.0f', now + place_ttl * 1000), client)
+  local is_new = redis.call('ZADD', alive, 'GT', now + place_ttl * 1000, client) == 1
   redis.call('PEXPIRE', alive, place_ttl)
-  redis.call('ZREMRANGEBYSCORE', alive, '-inf', micros)
+  -- Each new client removes those that no longer count, so that there are never many of them.
+  if is_new then redis.call('ZREMRANGEBYSCORE', alive, '-inf', micros) end
   return ticket
 end
 -- The first entry whose client is alive, the time until which that counts, and the time now; nothing if nobody waits.
--- Removes everything before it, also what is not an entry.
-local function first(queue, alive)
-  local now, micros
+-- Removes everything before it, also what is not an entry. `now`, `micros`: the time, if the script has read it.
+local function first(queue, alive, now, micros)
   while true do
-    local entry = redis.call('ZRANGE', queue, 0, 0)[1]
+    local entry = redis.call('ZRANGE', queue, '0', '0')[1]
     if not entry then return end
     if not now then now, micros = clock() end
     local client = client_of(entry)

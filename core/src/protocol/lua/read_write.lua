@@ -22,22 +22,38 @@ local function reads(reader, now)
   return tonumber(redis.call('ZSCORE', readers, reader) or 0) > now
 end
 local function writes(writer) return redis.call('HEXISTS', lock, writer .. ':write') == 1 end
--- Lets a reader in, or extends its lease to `ttl` ms.
-local function put_reader(reader, ttl, now)
+-- Lets a reader in, or extends its lease to `ttl` ms. `pttl`: the TTL of the lock. `is_new`: it has no lease yet.
+local function put_reader(reader, ttl, now, pttl, is_new)
   may_expire(lock, ttl)
   may_expire(readers, ttl)
   local redisson_key = reader_key(reader)
-  if redis.call('PTTL', redisson_key) < tonumber(ttl) then redis.call('SET', redisson_key, '1', 'PX', ttl) end
+  if is_new or redis.call('PTTL', redisson_key) < tonumber(ttl) then redis.call('SET', redisson_key, '1', 'PX', ttl) end
   redis.call('HSET', lock, 'mode', 'read', reader, '1')
-  keep(lock, ttl)
-  redis.call('ZADD', readers, 'GT', string.format('%.0f', now + ttl * 1000), reader)
-  keep(readers, ttl)
+  local is_longest = pttl < tonumber(ttl)
+  if is_longest then redis.call('PEXPIRE', lock, ttl) end
+  redis.call('ZADD', readers, 'GT', now + ttl * 1000, reader)
+  -- No lease in `readers` ends after the lock.
+  if is_longest then redis.call('PEXPIRE', readers, ttl) else keep(readers, ttl) end
 end
 -- Lets a writer into a free lock.
 local function put_writer(writer, ttl)
   may_expire(lock, ttl)
   redis.call('HSET', lock, 'mode', 'write', writer .. ':write', '1')
   redis.call('PEXPIRE', lock, ttl)
+end
+-- Removes the field of this tenure, as a reader or a writer. Returns whether it had one.
+local function remove_mine()
+  local removed = redis.pcall('HDEL', lock, field, field .. ':write')
+  if refused(removed) then
+    -- A user without the right to write gets no error for a tenure that is not there.
+    if not is_mine(lock, field) and not is_mine(lock, field .. ':write') then return false end
+    redis.call('HDEL', lock, field)
+  end
+  return type(removed) == 'number' and removed > 0
+end
+-- Whether a lease of one of our readers goes on.
+local function is_read(now)
+  return tonumber(redis.call('ZREVRANGE', readers, '0', '0', 'WITHSCORES')[2] or 0) > now
 end
 -- Removes readers whose leases are over, and the lock with the last of them. Returns whether the lock is free. For
 -- Redisson's readers, which are not in `readers`, it checks their keys.
@@ -77,15 +93,17 @@ local function token_to_read(micros)
 end
 -- Lets in all waiting readers whose clients are alive.
 local function let_readers_in(now, micros)
-  local notified = {}
+  local notified, pttl = {}, redis.call('PTTL', lock)
   if handover == '1' then token_to_read(micros) end
-  for _, entry in ipairs(redis.call('ZRANGE', readers_queue, 0, 999)) do
+  for _, entry in ipairs(redis.call('ZRANGE', readers_queue, '0', '999')) do
     local ttl, client, reader = entry:match('^(%d+)/([^/]*)/(.*)$')
     local alive_until = client and tonumber(redis.call('ZSCORE', alive, client) or 0) or 0
     if alive_until > now then
       if handover == '1' then
         redis.call('ZREM', readers_queue, entry)
-        put_reader(reader, string.format('%.0f', math.min(ttl, math.ceil((alive_until - now) / 1000))), now)
+        local lease = math.min(ttl, math.ceil((alive_until - now) / 1000))
+        put_reader(reader, string.format('%.0f', lease), now, pttl, true)
+        pttl = math.max(pttl, lease)
       end
       if not notified[client] then
         notified[client] = true
@@ -115,8 +133,8 @@ end
 -- readers by the first writer (B. B. Brandenburg, J. H. Anderson, "Reader-writer synchronization for shared-memory
 -- multiprocessor real-time systems", 2009). `was`: the mode until now, if it is known.
 local function pass_on(was, now, micros)
-  local writer, alive_until = first(writers_queue, alive)
-  local reader = first(readers_queue, alive)
+  local writer, alive_until = first(writers_queue, alive, now)
+  local reader = first(readers_queue, alive, now)
   if not writer and not reader then return false end
   local to_readers = not writer or reader and (was == 'write' or not was and came_before(reader, writer))
   if to_readers then let_readers_in(now, micros) else let_writer_in(writer, alive_until, now, micros) end

@@ -285,9 +285,12 @@ impl Wired<'_> {
             ticket
         };
         self.redis.pexpire(queue, place_ttl);
+        let is_new = self.redis.zscore(alive, client)?.is_none();
         self.redis.zadd_later(alive, now + place_ttl * 1000, client)?;
         self.redis.pexpire(alive, place_ttl);
-        self.redis.zrem_until(alive, now)?;
+        if is_new {
+            self.redis.zrem_until(alive, now)?;
+        }
         Ok(ticket)
     }
 

@@ -4,23 +4,41 @@
 -- ARGV  1 to 7 as of `read`   8 its entry, or "" for a tenure that was granted: it has none
 -- reply 1 released, 0 the tenure held nothing here
 local left = ARGV[8] ~= '' and redis.call('ZREM', writers_queue, ARGV[8]) + redis.call('ZREM', readers_queue, ARGV[8]) > 0
-local was = remove(lock, field .. ':write') and 'write' or remove(lock, field) and 'read' or nil
-if not was and not left then return 0 end
-local released = was and 1 or 0
-local now, micros = clock()
-if was == 'read' then redis.call('ZREM', readers, field) redis.call('DEL', reader_key(field)) end
+local removed = remove_mine()
+if not removed and not left then return 0 end
+local released = removed and 1 or 0
 local mode = redis.pcall('HGET', lock, 'mode')
-if was and redis.call('HLEN', lock) == 1 then redis.call('DEL', lock, readers)
-elseif was == 'write' or type(mode) == 'table' then return released
-elseif mode == 'read' then
+if type(mode) == 'table' then return released end
+-- The mode until now, if it is known.
+local was = removed and (mode == 'write' and 'write' or 'read') or nil
+local is_free = was and redis.call('HLEN', lock) == 1
+if is_free then redis.call('DEL', lock, readers, reader_key(field))
+elseif was == 'write' then return released
+elseif was then
+  redis.call('ZREM', readers, field)
+  redis.call('DEL', reader_key(field))
+end
+local now, micros
+if not is_free and mode == 'read' then
+  now, micros = clock()
+  if not left and is_read(now) then return released end
+end
+if is_free and (handover == 'i' or redis.call('EXISTS', writers_queue, readers_queue) == 0) then
+  announce(channel, sharded, '1')
+  return released
+end
+
+-- Functions of the rest.
+if not now then now, micros = clock() end
+if not is_free and mode == 'read' then
   if not purge(now) then
     -- Readers that waited behind a writer, which has just given up its place.
-    if left and handover ~= 'i' and not first(writers_queue, alive) and first(readers_queue, alive) then
+    if left and handover ~= 'i' and not first(writers_queue, alive, now) and first(readers_queue, alive, now) then
       let_readers_in(now, micros)
     end
     return released
   end
   was = 'read'
-elseif redis.call('EXISTS', lock) == 1 then return released end
+elseif not is_free and redis.call('EXISTS', lock) == 1 then return released end
 if handover == 'i' or not pass_on(was, now, micros) then announce(channel, sharded, '1') end
 return released

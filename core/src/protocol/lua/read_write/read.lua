@@ -14,26 +14,34 @@ if marker then
 end
 local pttl = redis.call('PTTL', lock)
 local mode = mode_of(pttl)
-local entry = ttl .. '/' .. client .. '/' .. field
 if mode == 'read' and reads(field, now) then
-  put_reader(field, ttl, now)
+  put_reader(field, ttl, now, pttl)
   return '1 ' .. token_to_read(micros) .. ' ' .. micros
 end
 if pttl == -1 then return '2 0 ' .. micros end
+local function let_in()
+  if not mode then redis.call('DEL', readers) end
+  local token = token_to_read(micros)
+  put_reader(field, ttl, now, pttl, true)
+  return '1 ' .. token .. ' ' .. micros
+end
+local may_read = not mode or mode == 'read'
+if may_read and redis.call('EXISTS', writers_queue, readers_queue) == 0 then return let_in() end
+
+-- Functions of the rest.
+local entry = ttl .. '/' .. client .. '/' .. field
 local writer, alive_until
-if not mode or mode == 'read' then
-  writer, alive_until = first(writers_queue, alive)
-  local reader = first(readers_queue, alive)
+if may_read then
+  writer, alive_until = first(writers_queue, alive, now)
+  local reader = first(readers_queue, alive, now)
   if not writer or not mode and handover ~= 'i' and reader and came_before(reader, writer) then
-    if not mode then redis.call('DEL', readers) end
-    local token = token_to_read(micros)
-    put_reader(field, ttl, now)
+    local granted = let_in()
     if reader then
       redis.call('ZREM', readers_queue, entry)
       -- The other waiting readers, too.
       if redis.call('EXISTS', readers_queue) == 1 then let_readers_in(now, micros) end
     end
-    return '1 ' .. token .. ' ' .. micros
+    return granted
   end
   if not mode and handover ~= 'i' then
     let_writer_in(writer, alive_until, now, micros)

@@ -27,6 +27,6 @@ end
 if as == 'w' then put_writer(field, ttl)
 else
   if not mode then redis.call('DEL', readers) end
-  put_reader(field, ttl, now)
+  put_reader(field, ttl, now, pttl)
 end
 return { as == 'w' and 1 or 2 }

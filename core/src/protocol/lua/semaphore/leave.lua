@@ -1,11 +1,19 @@
 -- Ends one permit, or gives up its place in the queue, and lets in the next waiters. Runs when memory is full.
 -- KEYS, ARGV  1 to 5 as of `acquire`   6 its entry, or "" for a permit that was granted: it has none
 -- reply 1 released, 0 the permit was over
-local now = clock()
+local now, micros = clock()
 local left = ARGV[6] ~= '' and redis.call('ZREM', queue, ARGV[6]) == 1
-local its = mend(key, slots, taken, now) and redis.call('HGET', slots, field)
+begun = mend(key, slots, taken, now)
+local its = begun and redis.call('HGET', slots, field)
 if not its and not left then return 0 end
 local released = ends_at(field, its, now)
 if its then free(field, its) end
-let_in()
+local entry, alive_until
+if handover ~= 'i' then
+  entry, alive_until = first(queue, alive, now)
+  if not entry then return released and 1 or 0 end
+end
+
+-- Functions of the rest.
+let_in(now, micros, entry, alive_until)
 return released and 1 or 0

@@ -17,10 +17,10 @@ repeat until not sweep(now)
 if ends and not code and can_have(its, wanted) then
   local found = {}
   for slot in wanted:gmatch('%d+') do found[#found + 1] = slot end
-  local drawn = draw_each(found, now, micros, ARGV[7])
+  local drawn = draw_each(found, last_tokens(found), now, micros, ARGV[7])
   exchange(field, its, wanted, ends)
   return '1 ' .. drawn .. ' ' .. micros
 end
 free(field, its)
-let_in()
+let_in(now, micros)
 return refusal

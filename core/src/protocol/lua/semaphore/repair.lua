@@ -5,7 +5,7 @@
 -- ARGV  6 its slots and tokens, "slot:token,..."   7 ttl ms; with a marker 8 to 11 as 11 to 14 of `take`
 -- reply as renew for one permit: {1} it is there, {0} it is not, {-1} it cannot have its slots, {-2} ended on purpose
 local ended, marker, wanted, ttl = KEYS[7], KEYS[8], ARGV[6]:gsub(':%d+', ''), ARGV[7]
-local now = clock()
+local now, micros = clock()
 if marker and refuses(marker, now, ARGV[8], ARGV[9], ARGV[10], ARGV[11]) then return { 0 } end
 local note = redis.call('GET', ended)
 if note and note:find(' ' .. field .. ' ', 1, true) then return { -2 } end
@@ -17,7 +17,7 @@ if its ~= wanted then
   if not can_have(its or '', wanted) then
     if its then
       free(field, its)
-      let_in()
+      let_in(now, micros)
     end
     return { -1 }
   end

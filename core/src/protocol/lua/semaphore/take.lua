@@ -17,7 +17,6 @@ if marker then
   local code, left = refuses(marker, now, ARGV[11], ARGV[12], ARGV[13], ARGV[14])
   if code then return string.format('%d %.0f %s', code, left, micros) end
 end
-redis.call('HLEN', tokens)
 if redis.call('PTTL', key) == -1 or not mend(key, slots, taken, now) then return '2 0 ' .. micros end
 local granted = mine(ttl, now, micros)
 if granted then return granted end
@@ -25,6 +24,5 @@ may_keep(key, slots, taken, ttl)
 -- All that are over, so that nodes differ in the free slots as little as possible.
 repeat until not sweep(now)
 local found = find_from(start, count, of)
-if found then return '1 ' .. grant(field, found, ttl, now, micros, ARGV[10]) .. ' ' .. micros end
-local soonest = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
-return string.format('0 %.0f %s', soonest and math.max(1, math.ceil((soonest - now) / 1000)) or -1, micros)
+if not found then return string.format('0 %.0f %s', until_first_end(now), micros) end
+return '1 ' .. grant(field, found, last_tokens(found), ttl, now, micros, ARGV[10]) .. ' ' .. micros

@@ -47,16 +47,29 @@ impl Wired<'_> {
         self.redis.hexists(of.lock, &format!("{writer}:write"))
     }
 
-    fn put_reader(&mut self, of: &ReadWriteTenure<&str>, reader: &str, ttl: i64) -> Result<(), Fault> {
+    /// `pttl`: the TTL of the lock. `is_new`: the reader has no lease yet.
+    fn put_reader(
+        &mut self,
+        of: &ReadWriteTenure<&str>,
+        reader: &str,
+        ttl: i64,
+        (pttl, is_new): (i64, bool),
+    ) -> Result<(), Fault> {
         let key = reader_key(of, reader);
-        if self.redis.pttl(&key) < ttl {
+        if is_new || self.redis.pttl(&key) < ttl {
             self.redis.set_px(&key, "1".to_owned(), ttl)?;
         }
         self.redis.hset(of.lock, "mode", "read")?;
         self.redis.hset(of.lock, reader, "1")?;
-        self.keep(of.lock, ttl);
+        if pttl < ttl {
+            self.redis.pexpire(of.lock, ttl);
+        }
         self.redis.zadd_later(of.readers, self.redis.time() + ttl * 1000, reader)?;
-        self.keep(of.readers, ttl);
+        if pttl < ttl {
+            self.redis.pexpire(of.readers, ttl);
+        } else {
+            self.keep(of.readers, ttl);
+        }
         Ok(())
     }
 
@@ -115,6 +128,7 @@ impl Wired<'_> {
 
     fn let_readers_in(&mut self, of: &ReadWriteTenure<&str>, waiting: &Waiting<&str>) -> Result<(), Fault> {
         let (now, mut notified) = (self.redis.time(), Vec::new());
+        let mut pttl = self.redis.pttl(of.lock);
         if waiting.handover == "1" {
             self.token_to_read(of)?;
         }
@@ -128,7 +142,9 @@ impl Wired<'_> {
                 Some((ttl, client, reader)) if alive_until > now => {
                     if waiting.handover == "1" {
                         self.redis.zrem(waiting.readers_queue, &entry)?;
-                        self.put_reader(of, reader, number(ttl)?.min((alive_until - now + 999) / 1000))?;
+                        let lease = number(ttl)?.min((alive_until - now + 999) / 1000);
+                        self.put_reader(of, reader, lease, (pttl, true))?;
+                        pttl = pttl.max(lease);
                     }
                     if !notified.iter().any(|known| known == client) {
                         notified.push(client.to_owned());
@@ -212,7 +228,7 @@ impl Wired<'_> {
         let (now, mut pttl, mode) = (self.redis.time(), self.redis.pttl(of.lock), self.mode_of(&of)?);
         let (entry, ttl, place_ttl) = (format!("{ttl}/{client}/{}", of.field), number(ttl)?, number(place_ttl)?);
         if mode.as_deref() == Some("read") && self.reads(&of, of.field)? {
-            self.put_reader(&of, of.field, ttl)?;
+            self.put_reader(&of, of.field, ttl, (pttl, false))?;
             return Ok(vote(GRANTED, self.token_to_read(&of)?, now));
         }
         if pttl == -1 {
@@ -228,7 +244,7 @@ impl Wired<'_> {
                     self.redis.del(of.readers);
                 }
                 let token = self.token_to_read(&of)?;
-                self.put_reader(&of, of.field, ttl)?;
+                self.put_reader(&of, of.field, ttl, (pttl, true))?;
                 if first.reader.is_some() {
                     self.redis.zrem(waiting.readers_queue, &entry)?;
                     if self.redis.exists(waiting.readers_queue) {
@@ -321,36 +337,42 @@ impl Wired<'_> {
             left |= self.redis.zrem(waiting.readers_queue, entry)?;
         }
         // A key of another type is somebody else's data.
-        let mut was = match self.redis.hdel(of.lock, &format!("{}:write", of.field)) {
-            Ok(true) => Some("write"),
-            _ if self.redis.hdel(of.lock, of.field).unwrap_or(false) => Some("read"),
-            _ => None,
-        };
-        let held = was.is_some();
-        if !held && !left {
+        let [writer, reader] = [&format!("{}:write", of.field), of.field].map(|field| self.redis.hdel(of.lock, field));
+        let removed = writer.unwrap_or(false) | reader.unwrap_or(false);
+        if !removed && !left {
             return Ok(Reply::Int(0));
         }
-        if was == Some("read") {
-            self.redis.zrem(of.readers, of.field)?;
-            self.redis.del(&reader_key(&of, of.field));
-        }
-        let done = Ok(Reply::Int(held.into()));
+        let done = Ok(Reply::Int(removed.into()));
         let Ok(mode) = self.redis.hget(of.lock, "mode") else { return done };
-        if held && self.redis.hgetall(of.lock)?.len() == 1 {
+        let mut was = removed.then_some(if mode.as_deref() == Some("write") { "write" } else { "read" });
+        if removed && self.redis.hgetall(of.lock)?.len() == 1 {
             self.clear(&of);
-        } else if was == Some("write") {
-            return done;
-        } else if mode.as_deref() == Some("read") {
-            if !self.purge(&of)? {
-                let first = if left && waiting.handover != "i" { Some(self.first_waiters(&waiting)?) } else { None };
-                if first.is_some_and(|first| first.writer.is_none() && first.reader.is_some()) {
-                    self.let_readers_in(&of, &waiting)?;
-                }
+            self.redis.del(&reader_key(&of, of.field));
+        } else {
+            if was == Some("write") {
                 return done;
             }
-            was = Some("read");
-        } else if self.redis.exists(of.lock) {
-            return done;
+            if was.is_some() {
+                self.redis.zrem(of.readers, of.field)?;
+                self.redis.del(&reader_key(&of, of.field));
+            }
+            if mode.as_deref() == Some("read") {
+                let now = self.redis.time();
+                if !left && self.redis.zend(of.readers, true)?.is_some_and(|(_, ends)| ends > now) {
+                    return done;
+                }
+                if !self.purge(&of)? {
+                    let first =
+                        if left && waiting.handover != "i" { Some(self.first_waiters(&waiting)?) } else { None };
+                    if first.is_some_and(|first| first.writer.is_none() && first.reader.is_some()) {
+                        self.let_readers_in(&of, &waiting)?;
+                    }
+                    return done;
+                }
+                was = Some("read");
+            } else if self.redis.exists(of.lock) {
+                return done;
+            }
         }
         if waiting.handover == "i" || !self.pass_on(&of, &waiting, was)? {
             self.redis.publish(waiting.channel);
@@ -398,7 +420,7 @@ impl Wired<'_> {
         }
         self.redis.hdel(of.lock, &format!("{}:write", of.field))?;
         self.redis.del(of.readers);
-        self.put_reader(&of, of.field, pttl)?;
+        self.put_reader(&of, of.field, pttl, (pttl, true))?;
         if waiting.handover == "i" {
             self.redis.publish(waiting.channel);
         } else {
@@ -526,7 +548,7 @@ impl Wired<'_> {
         if mode.is_none() {
             self.redis.del(of.readers);
         }
-        self.put_reader(&of, of.field, ttl)?;
+        self.put_reader(&of, of.field, ttl, (pttl, false))?;
         code(READER_EXTENDED)
     }
 
@@ -561,7 +583,7 @@ impl Wired<'_> {
         self.redis.hdel(of.lock, old)?;
         self.redis.zrem(of.readers, old)?;
         self.redis.del(&reader_key(&of, old));
-        self.put_reader(&of, of.field, ttl)?;
+        self.put_reader(&of, of.field, ttl, (pttl, true))?;
         Ok(Reply::Int(ttl))
     }
 

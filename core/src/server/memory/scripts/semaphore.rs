@@ -1,7 +1,8 @@
 //! The scripts of a semaphore, `lua/semaphore/*.lua`, and their shared functions, `lua/semaphore.lua`, over a store.
 
 use super::{
-    CONFLICT, DENIED, ENDED, EXTENDED, Fault, GONE, PROPOSAL_SLACK, TAKEN, Wired, missing, number, unusable, vote,
+    CONFLICT, DENIED, ENDED, EXTENDED, Fault, GONE, PROPOSAL_SLACK, TAKEN, Wired, missing, number, parse_entry,
+    unusable, vote,
 };
 use crate::{
     config::LARGEST_EXACT,
@@ -77,9 +78,14 @@ fn with_tokens(list: &str) -> impl Iterator<Item = (&str, &str)> {
 /// The functions of `lua/semaphore.lua`.
 impl Wired<'_> {
     fn keep_all(&mut self, of: PermitKeys<'_>, ttl: i64) {
-        let longest = ttl.max(self.redis.pttl(of.key));
+        if self.redis.pttl(of.key) < ttl {
+            self.extend_all(of, ttl);
+        }
+    }
+
+    fn extend_all(&mut self, of: PermitKeys<'_>, ttl: i64) {
         for key in of.all() {
-            self.redis.pexpire(key, longest);
+            self.redis.pexpire(key, ttl + ttl / 8);
         }
     }
 
@@ -116,7 +122,7 @@ impl Wired<'_> {
                 self.redis.zadd(of.taken, number(slot)?, slot)?;
             }
         }
-        self.keep_all(of, left);
+        self.extend_all(of, left);
         Ok(true)
     }
 
@@ -272,31 +278,53 @@ impl Wired<'_> {
         Ok(drawn)
     }
 
-    fn let_in(&mut self, permit: &Permit<&str>, waiting: &PermitWaiting<&str>) -> Result<(), Fault> {
+    /// Whether this entry of the queue wants one slot, and none is free.
+    fn finds_it_full(&mut self, of: PermitKeys<'_>, entry: &str) -> Result<bool, Fault> {
+        match SemaphoreEntry::parse(entry) {
+            Some(wanted) if wanted.count == 1 => Ok(self.find_free(of, 1, wanted.of)?.is_none()),
+            _ => Ok(false),
+        }
+    }
+
+    /// Returns the first of those that wait on, and until when its client counts as alive. `head`: the first waiter, if
+    /// the script has looked for it.
+    fn let_in(
+        &mut self,
+        permit: &Permit<&str>,
+        waiting: &PermitWaiting<&str>,
+        mut head: Option<(String, i64)>,
+    ) -> Result<Option<(String, i64)>, Fault> {
         let of = permit_keys(permit);
         if waiting.handover == "i" {
             if !waiting.wake.is_empty() {
                 self.redis.publish(waiting.wake);
             }
-            return Ok(());
+            return Ok(head);
         }
         let mut notified: Vec<String> = Vec::new();
-        while let Some((entry, alive_until)) = self.first(waiting.queue, waiting.alive)? {
-            self.redis.hgetall(permit.tokens)?;
+        loop {
+            let next = match head.take() {
+                Some(head) => Some(head),
+                None => self.first(waiting.queue, waiting.alive)?,
+            };
+            let Some((entry, alive_until)) = next else { return Ok(None) };
             let Some(wanted) = SemaphoreEntry::parse(&entry) else {
                 self.redis.zrem(waiting.queue, &entry)?;
                 continue;
             };
-            if self.redis.hexists(of.slots, wanted.field)? {
+            let found = self.find_free(of, wanted.count, wanted.of)?;
+            let is_full = found.is_none() && wanted.count == 1;
+            if !is_full && self.redis.hexists(of.slots, wanted.field)? {
                 self.redis.zrem(waiting.queue, &entry)?;
                 continue;
             }
-            let Some(found) = self.find_free(of, wanted.count, wanted.of)? else { return Ok(()) };
+            let Some(found) = found else { return Ok(Some((entry, alive_until))) };
             let wake = format!("{}:{}", waiting.wake, wanted.client);
             if waiting.handover == "0" {
                 self.redis.publish(&wake);
-                return Ok(());
+                return Ok(Some((entry, alive_until)));
             }
+            self.redis.hgetall(permit.tokens)?;
             self.redis.zrem(waiting.queue, &entry)?;
             let ttl = wanted.ttl.min((alive_until - self.redis.time() + 999) / 1000);
             self.grant_slots(of, (permit.tokens, waiting.token_ttl), (wanted.field, &found), ttl, "0")?;
@@ -305,7 +333,6 @@ impl Wired<'_> {
                 notified.push(wake);
             }
         }
-        Ok(())
     }
 }
 
@@ -318,7 +345,6 @@ impl Wired<'_> {
         let EnterSemaphore { count, of: size, ttl, client, place_ttl } =
             EnterSemaphore::read(&mut given).ok_or_else(missing)?;
         let (of, now) = (permit_keys(&permit), self.redis.time());
-        self.redis.hgetall(permit.tokens)?;
         if self.redis.pttl(of.key) == -1 || !self.mend(of)? {
             return Ok(vote(CONFLICT, 0, now));
         }
@@ -328,16 +354,23 @@ impl Wired<'_> {
             return Ok(granted);
         }
         let mut head = self.first(waiting.queue, waiting.alive)?;
-        if head.as_ref().is_some_and(|(head, _)| *head != entry) && waiting.handover != "0" {
-            self.let_in(&permit, &waiting)?;
-            if let Some(granted) = self.mine(&permit, ttl)? {
+        let before = head.as_ref().map(|(head, _)| head.clone()).filter(|head| *head != entry);
+        let must_wait = match &before {
+            Some(before) => waiting.handover == "0" || self.finds_it_full(of, before)?,
+            None => false,
+        };
+        if before.is_some() && !must_wait {
+            head = self.let_in(&permit, &waiting, head)?;
+            if head.as_ref().map(|(head, _)| head) != before.as_ref()
+                && let Some(granted) = self.mine(&permit, ttl)?
+            {
                 return Ok(granted);
             }
-            head = self.first(waiting.queue, waiting.alive)?;
         }
         if head.as_ref().is_none_or(|(head, _)| *head == entry)
             && let Some(found) = self.find_free(of, count, size)?
         {
+            self.redis.hgetall(permit.tokens)?;
             if head.is_some() {
                 self.redis.zrem(waiting.queue, &entry)?;
             }
@@ -352,7 +385,10 @@ impl Wired<'_> {
             return Ok(vote(DENIED, retry_after, now));
         }
         let ticket = self.give_place((waiting.queue, waiting.alive), &entry, client, place_ttl)?;
-        if let Some((_, alive_until)) = self.first(waiting.queue, waiting.alive)?.filter(|(head, _)| *head != entry) {
+        if let Some((head, mut alive_until)) = head.filter(|(head, _)| *head != entry) {
+            if parse_entry(&head).is_some_and(|(_, of_head, _)| of_head == client) {
+                alive_until = alive_until.max(now + place_ttl * 1000);
+            }
             retry_after = retry_after.max((alive_until - now + 999) / 1000);
         }
         let ahead = self.ahead(waiting.queue, &entry)?;
@@ -366,9 +402,9 @@ impl Wired<'_> {
             self.free(of, permit.field, &its)?;
             return Ok(None);
         };
+        let drawn = self.tokens_of(permit.tokens, &its)?;
         self.keep_all(of, ttl);
         self.redis.zadd(of.key, ends.max(now + ttl * 1000), &member(permit.field, &its))?;
-        let drawn = self.tokens_of(permit.tokens, &its)?;
         Ok(Some(Reply::Text(format!("1 {drawn} {now}"))))
     }
 
@@ -381,7 +417,6 @@ impl Wired<'_> {
         if let Some(refusal) = self.refusal(given)? {
             return Ok(refusal);
         }
-        self.redis.hgetall(permit.tokens)?;
         if self.redis.pttl(of.key) == -1 || !self.mend(of)? {
             return Ok(vote(CONFLICT, 0, now));
         }
@@ -429,7 +464,7 @@ impl Wired<'_> {
             return Ok(Reply::Text(format!("1 {drawn} {now}")));
         }
         self.free(of, permit.field, &its)?;
-        self.let_in(&permit, &waiting)?;
+        self.let_in(&permit, &waiting, None)?;
         Ok(refusal)
     }
 
@@ -478,7 +513,7 @@ impl Wired<'_> {
             if !self.can_have(of, had, &wanted)? {
                 if its.is_some() {
                     self.free(of, permit.field, had)?;
-                    self.let_in(&permit, &waiting)?;
+                    self.let_in(&permit, &waiting, None)?;
                 }
                 return code(TAKEN);
             }
@@ -521,7 +556,7 @@ impl Wired<'_> {
             released = ends.is_some();
             self.free(of, permit.field, &its)?;
         }
-        self.let_in(&permit, &waiting)?;
+        self.let_in(&permit, &waiting, None)?;
         Ok(Reply::Int(released.into()))
     }
 
@@ -573,7 +608,7 @@ impl Wired<'_> {
             self.redis.del(key);
         }
         self.redis.set_px(ended, format!(" {} ", all.join(" ")), pttl.max(1000))?;
-        self.let_in(&permit, &waiting)?;
+        self.let_in(&permit, &waiting, None)?;
         Ok(Reply::Int(all.len().cast_signed() as i64))
     }
 
