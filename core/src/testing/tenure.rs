@@ -193,7 +193,7 @@ async fn released(min_hold: Option<Duration>, collected: bool) -> Vec<(&'static 
         },
     );
     let (mut terms, claim) = (Terms { min_hold, ..terms(&quorum, "x") }, Claim::new(Some(TTL)));
-    terms.right.field = "u:1".to_owned();
+    "u:1".clone_into(&mut terms.right.field);
     let tenure = granted(&quorum, terms, claim.clone(), |_, deadline| Presence::Held(deadline));
     if collected {
         assert!(tenure.collect(&claim));

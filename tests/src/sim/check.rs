@@ -662,12 +662,13 @@ impl Checks {
 
 /// The field of an acquire of a lock, and the ttl that it asks for.
 fn wanted(call: &ScriptCall) -> Option<(&String, Time)> {
-    let (field, ttl) = match (call.script.name, &call.args[..]) {
+    match (call.script.name, &call.args[..]) {
         ("acquire" | "enter", [field, _, ttl, ..])
-        | ("read_write/read" | "read_write/write", [field, _, _, _, _, _, _, ttl, ..]) => (field, ttl),
-        _ => return None,
-    };
-    Some((field, ttl.parse::<Time>().unwrap_or_default() * (SECOND / 1000)))
+        | ("read_write/read" | "read_write/write", [field, _, _, _, _, _, _, ttl, ..]) => {
+            Some((field, ttl.parse::<Time>().unwrap_or_default() * (SECOND / 1000)))
+        }
+        _ => None,
+    }
 }
 
 /// The queues that a call changes: the queue of a lock, or those of writers and readers.
