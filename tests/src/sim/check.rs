@@ -123,6 +123,8 @@ pub struct Before {
     locks: Vec<(String, Vec<String>, Option<i64>)>,
     /// Whether readers held the first lock.
     read: bool,
+    /// The places in its queues whose clients are alive: the queue, the entry and its ticket.
+    places: Vec<(String, String, i64)>,
 }
 
 /// When an entry of a queue arrived.
@@ -205,14 +207,22 @@ impl Checks {
         };
         let locks: Vec<_> = Self::locks(call).into_iter().map(look).collect();
         let read = locks.first().is_some_and(|(key, ..)| store.mode(key).as_deref() == Some("read"));
+        let mut places = Vec::new();
+        let alive = if call.script.name.starts_with("read_write/") { 5 } else { 3 };
         for queue in queues(call) {
+            let (clients, time) = (store.members(&call.keys[alive]), store.now);
+            places.extend(store.members(queue).into_iter().filter_map(|(ticket, entry)| {
+                let client = entry.split('/').nth(1)?;
+                let lives = clients.iter().any(|(until, name)| name == client && *until > time);
+                lives.then(|| (queue.clone(), entry.clone(), ticket))
+            }));
             // Forget entries that left since the last script, with their client or with the key.
             let waiting = store.members(queue);
             let there: BTreeSet<&String> = waiting.iter().map(|(_, entry)| entry).collect();
             self.arrivals.retain(|(known, entry), _| known != queue || there.contains(entry));
             self.arrive(queue, waiting);
         }
-        Before { locks, read }
+        Before { locks, read, places }
     }
 
     /// Forgets the order of arrival after a server's keys were replaced.
@@ -396,6 +406,12 @@ impl Checks {
         if let ("attach" | "read_write/attach" | "semaphore/attach", Ok(Reply::Int(left))) = (name, reply) {
             let (left, new) = (u64::try_from(*left).unwrap_or_default(), usize::from(name == "attach"));
             self.detach(now, &call.args[new], left * (SECOND / 1000));
+        }
+        // I14: an entry of a client that is alive keeps its place.
+        for (queue, entry, ticket) in &before.places {
+            if store.members(queue).iter().any(|(now, other)| other == entry && now != ticket) {
+                self.violations.push((now, format!("I14 {entry} lost its place in {queue}")));
+            }
         }
         // A server ran the acquire only after its tenure was detached: nobody knows of the key there, which lives for its ttl.
         if let Some((field, ttl)) = wanted(call).filter(|(field, _)| self.detached.contains_key(*field)) {
