@@ -55,12 +55,13 @@ if (typeof process.execve === "function" && process.platform !== "win32") {
   process.execve(program, [name, ...process.argv.slice(2)], process.env);
 }
 
-const child = spawn(program, process.argv.slice(2), { stdio: "inherit" });
+// Before the program starts: a signal must never end this process alone.
 const handlers = FORWARDED.filter((signal) => process.platform !== "win32" || signal === "SIGINT").map((signal) => {
   const forward = () => child.kill(signal);
   process.on(signal, forward);
   return [signal, forward];
 });
+const child = spawn(program, process.argv.slice(2), { stdio: "inherit" });
 child.on("error", (error) => fail(`cannot start ${program}: ${error.message}`));
 child.on("exit", (code, signal) => {
   for (const [forwarded, forward] of handlers) process.off(forwarded, forward);
