@@ -211,11 +211,11 @@ impl Checks {
         let alive = if call.script.name.starts_with("read_write/") { 5 } else { 3 };
         for queue in queues(call) {
             let (clients, time) = (store.members(&call.keys[alive]), store.now);
-            places.extend(store.members(queue).into_iter().filter_map(|(ticket, entry)| {
-                let client = entry.split('/').nth(1)?;
-                let lives = clients.iter().any(|(until, name)| name == client && *until > time);
-                lives.then(|| (queue.clone(), entry.clone(), ticket))
-            }));
+            places.extend(
+                store.members(queue).into_iter().filter_map(|(ticket, entry)| {
+                    lives(&clients, time, &entry).then(|| (queue.clone(), entry, ticket))
+                }),
+            );
             // Forget entries that left since the last script, with their client or with the key.
             let waiting = store.members(queue);
             let there: BTreeSet<&String> = waiting.iter().map(|(_, entry)| entry).collect();
@@ -255,10 +255,7 @@ impl Checks {
             let known = self.arrivals.iter().find(|(key, _)| own(key));
             let (entry_of, own) =
                 (known.map(|((_, entry), _)| entry.clone()), known.map_or(latest, |(_, known)| known.number));
-            let lives = |entry: &str| {
-                let client = entry.split('/').nth(1).unwrap_or_default();
-                alive.iter().any(|(until, name)| name == client && *until > store.now)
-            };
+            let lives = |entry: &str| lives(&alive, store.now, entry);
             let handed = entry_of.filter(|entry| call.args[0] != *begun && !lives(entry));
             if let Some(entry) = handed {
                 self.violations.push((now, format!("I14 {} was handed to {entry}, which is gone", call.keys[0])));
@@ -287,10 +284,7 @@ impl Checks {
     ) {
         let [writing, reading] = queues(call)[..] else { return };
         let (lock, latest, alive, time) = (&call.keys[0], self.arrived, store.members(&call.keys[5]), store.now);
-        let lives = |entry: &str| {
-            let client = entry.split('/').nth(1).unwrap_or_default();
-            alive.iter().any(|(until, name)| name == client && *until > time)
-        };
+        let lives = |entry: &str| lives(&alive, time, entry);
         let of = |members: Vec<(i64, String)>| -> Vec<String> {
             members.into_iter().map(|(_, entry)| entry).filter(|entry| lives(entry)).collect()
         };
@@ -685,6 +679,12 @@ fn wanted(call: &ScriptCall) -> Option<(&String, Time)> {
         }
         _ => None,
     }
+}
+
+/// Whether the client of a queue's entry is alive. `clients`: until when the entries of each client count.
+fn lives(clients: &[(i64, String)], now: i64, entry: &str) -> bool {
+    let client = entry.split('/').nth(1).unwrap_or_default();
+    clients.iter().any(|(until, name)| name == client && *until > now)
 }
 
 /// The queues that a call changes: the queue of a lock, or those of writers and readers.

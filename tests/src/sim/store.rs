@@ -269,14 +269,7 @@ impl Store {
             }
             "HSET" if words.len() > 4 => {
                 self.hash(key)?;
-                let mut added = 0;
-                for pair in words[2..].chunks(2) {
-                    let one = [words[0].clone(), key.to_owned(), pair[0].clone(), pair[1].clone()];
-                    if let Answer::Int(new) = self.command(&one)? {
-                        added += new;
-                    }
-                }
-                Answer::Int(added)
+                self.for_each_pair(words)?
             }
             "HSET" | "HINCRBY" => {
                 let (field, value) = (word(2), word(3));
@@ -312,6 +305,18 @@ impl Store {
         })
     }
 
+    /// Runs a command that has several pairs of arguments once for each. Returns the sum of its replies.
+    fn for_each_pair(&mut self, words: &[String]) -> Result<Answer, String> {
+        let mut sum = 0;
+        for pair in words[2..].chunks(2) {
+            let one = [words[0].clone(), words[1].clone(), pair[0].clone(), pair[1].clone()];
+            if let Answer::Int(reply) = self.command(&one)? {
+                sum += reply;
+            }
+        }
+        Ok(Answer::Int(sum))
+    }
+
     fn command_of_sorted_sets(&mut self, name: &str, words: &[String]) -> Result<Answer, String> {
         let word = |at: usize| words.get(at).map_or("", String::as_str);
         let number = |at: usize| whole(word(at));
@@ -319,14 +324,7 @@ impl Store {
         Ok(match name {
             "ZADD" if words.len() > 4 && !["XX", "GT"].contains(&word(2)) => {
                 self.sorted(key)?;
-                let mut added = 0;
-                for pair in words[2..].chunks(2) {
-                    let one = [words[0].clone(), key.to_owned(), pair[0].clone(), pair[1].clone()];
-                    if let Answer::Int(new) = self.command(&one)? {
-                        added += new;
-                    }
-                }
-                Answer::Int(added)
+                self.for_each_pair(words)?
             }
             "ZADD" => {
                 let options = words[2..].iter().take_while(|word| ["XX", "GT"].contains(&&***word)).count();
