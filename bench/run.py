@@ -160,6 +160,10 @@ class Contender:
             self.version = f"{answer['version']}, {answer['runtime']}"
         return answer is not None
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def cpu(self) -> float:
         """Return how much CPU time it used, in seconds."""
         # clock_getcpuclockid(3): the id of a process's clock is computed from the pid.
@@ -230,6 +234,17 @@ class Arena:
         entries = sorted((entry for entry in entries if entry[3][0] == "EVALSHA"), key=lambda entry: entry[0])
         return [(entry[3][1], entry[2] / 1e6) for entry in entries]
 
+    @contextlib.contextmanager
+    def together(self, contender: Contender) -> Iterator[None]:
+        """Let a contender and its server run on the same core; several servers stay where they are."""
+        processes = [contender.pid, *(server.pid for server in self.servers)] if len(self.servers) == 1 else []
+        every = os.sched_getaffinity(0)
+        use_cores(processes, {max(every)})
+        try:
+            yield
+        finally:
+            use_cores(processes, every)
+
     def cpu(self) -> float:
         """Return how much CPU time the servers used, in seconds; a frozen one does not answer, and uses none."""
         fields = [self._info(server, "cpu") for server in self._well()]
@@ -295,7 +310,8 @@ class Bench:
                 if not seen[at] and turn > 1:
                     continue  # not supported
                 before = contender.cpu(), arena.cpu(), *arena.commands(contender.library)
-                answer = contender.ask(seconds=self.slice if turn else self.warm(contender), **work)
+                with arena.together(contender) if turn and takes_turns(work) else contextlib.nullcontext():
+                    answer = contender.ask(seconds=self.slice if turn else self.warm(contender), **work)
                 if answer and turn:  # the first round warms up
                     after = contender.cpu(), arena.cpu(), *arena.commands(contender.library)
                     pairs = max(1, answer["count"])
@@ -590,11 +606,28 @@ def handed_over(turns: list[list[list[int]]]) -> dict[str, Any]:
     }
 
 
+def takes_turns(work: dict[str, Any]) -> bool:
+    """Whether one caller does it, so that either the contender or its server runs at any time."""
+    return work["work"] in {"pair", "block", "nested"} or work.get("at_once") == 1
+
+
+def use_cores(processes: list[int], cores: set[int]) -> None:
+    """Let all threads of these processes run on these cores alone. A new thread runs where its creator does."""
+    for process in processes:
+        for thread in os.listdir(f"/proc/{process}/task"):
+            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                os.sched_setaffinity(int(thread), cores)
+
+
 @contextlib.contextmanager
 def awake() -> Iterator[None]:
     """Keep each core out of its sleep states, as on a busy machine, without taking time from other processes."""
-    code = "import os; os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\nwhile True: pass"
-    spinning = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(os.cpu_count() or 1)]
+    code = """
+import os, sys
+os.sched_setaffinity(0, [int(sys.argv[1])])
+os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+while True: pass"""
+    spinning = [subprocess.Popen([sys.executable, "-c", code, str(core)]) for core in sorted(os.sched_getaffinity(0))]
     try:
         yield
     finally:

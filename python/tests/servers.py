@@ -69,6 +69,11 @@ class Server:
         return self._process is not None and not self._is_frozen
 
     @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def url(self) -> str:
         """Its URL, without credentials."""
         return f"redis://127.0.0.1:{self.port}"
