@@ -6,6 +6,7 @@ Run them with `pytest bench/test_report.py`.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import re
@@ -103,6 +104,9 @@ class FakeArena:
     def enter(self, wanted: list[tuple[str, str]], *_: Any, **__: Any) -> list[FakeContender]:
         able = [of for of in wanted if len(self.servers) == 1 or of[1] not in NO_QUORUM]
         return [FakeContender(*of, len(self.servers), at, len(able)) for at, of in enumerate(able)]
+
+    def together(self, _: FakeContender) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     def commands(self, library: str) -> tuple[int, float]:
         self.asked += 1

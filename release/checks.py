@@ -25,7 +25,7 @@ from pathlib import Path
 from release import toolchain
 from release.native import remapped
 from release.refused import Refused, in_one_line
-from release.sbom import LICENCES
+from release.sbom import LICENCES, SBOM
 from release.targets import ROOT, Release, load, version
 
 MEGABYTE = 1_000_000
@@ -121,10 +121,7 @@ class Checks:
         self.demand((ROOT / "LICENSE").read_bytes() in texts, f"{name}: no LICENSE, or another one")
         if package.has_binaries:
             self.demand(LICENCES in leaves, f"{name}: no {LICENCES}")
-            self.demand(
-                any(leaf.endswith((".cdx.json", ".cyclonedx.json")) for leaf in leaves),
-                f"{name}: no bill of materials",
-            )
+            self.demand(SBOM in leaves, f"{name}: no {SBOM}")
         private = [str(path).encode() for path, _ in remapped()]
         for path, content in files.items():
             self.demand(

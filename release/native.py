@@ -88,15 +88,20 @@ class Build:
     def wheel(self, folder: str, crate: str, profile: str, arguments: list[str]) -> Path:
         """Build the wheel of the Python project in `folder`, with the crate's licences and bill of materials."""
         with tempfile.TemporaryDirectory() as work:
+            sbom.write(crate, [self.target.rust], Path(work))
             maturin = [str(toolchain.tools() / "maturin"), "build", "--locked", "--quiet", "--profile", profile]
-            maturin += ["--out", work, *arguments]
+            maturin += ["--out", work, "--sbom-include", str(Path(work, sbom.SBOM)), *arguments]
             if not self.is_dev:
                 maturin += ["--target", self.target.rust, "--compatibility", self.target.wheel]
             if self.by_zig:
                 maturin.append("--zig")
-            self._run(*maturin, cwd=ROOT / folder)
+            # maturin takes licences from the project alone.
+            texts = shutil.move(Path(work, sbom.LICENCES), ROOT / folder / sbom.LICENCES)
+            try:
+                self._run(*maturin, cwd=ROOT / folder)
+            finally:
+                texts.unlink()
             (made,) = Path(work).glob("*.whl")
-            sbom.rewrite(made, crate, self.target.rust)
             return self._keep(made, f"wheels/{made.name}")
 
     def node(self) -> None:

@@ -52,7 +52,7 @@ def library(folder: Path, code: str, *options: str) -> bytes:
         ({"LICENSE": LICENSE, "x.js": str(targets.ROOT).encode()}, 10_000, "has a path of this machine"),
         ({"LICENSE": LICENSE, "x.js": str(native.remapped()[0][0]).encode()}, 10_000, "has a path of this machine"),
         ({"LICENSE": LICENSE, "x.node": b"\x7fELF", "sbom.cdx.json": b""}, 10_000, "no THIRD-PARTY-LICENSES"),
-        ({"LICENSE": LICENSE, "x.node": b"\x7fELF", "THIRD-PARTY-LICENSES": b""}, 10_000, "no bill of materials"),
+        ({"LICENSE": LICENSE, "x.node": b"\x7fELF", "THIRD-PARTY-LICENSES": b""}, 10_000, "no sbom.cdx.json"),
         (dict.fromkeys(("sbom.cdx.json", "THIRD-PARTY-LICENSES"), b"") | {"LICENSE": LICENSE, "x": b"MZ"}, 10_000, ""),
     ],
 )
@@ -68,7 +68,7 @@ def test_the_archive_of_a_program_is_checked_like_a_package(tmp_path: Path) -> N
     tarball(tmp_path / "archives" / "redlock-x.tar.gz", files={"LICENSE": LICENSE, "redlock": b"\x7fELF"})
     (package,) = checks.packages(tmp_path)
     wrong = found(tmp_path, "contents", package)
-    assert [line.split(": ")[1] for line in wrong] == ["no THIRD-PARTY-LICENSES", "no bill of materials"]
+    assert [line.split(": ")[1] for line in wrong] == ["no THIRD-PARTY-LICENSES", "no sbom.cdx.json"]
 
 
 @pytest.mark.parametrize(
