@@ -90,6 +90,7 @@ class Build:
         with tempfile.TemporaryDirectory() as work:
             sbom.write(crate, [self.target.rust], Path(work))
             maturin = [str(toolchain.tools() / "maturin"), "build", "--locked", "--quiet", "--profile", profile]
+            maturin += ["--compression-level", "9"]
             maturin += ["--out", work, "--sbom-include", str(Path(work, sbom.SBOM)), *arguments]
             if not self.is_dev:
                 maturin += ["--target", self.target.rust, "--compatibility", self.target.wheel]

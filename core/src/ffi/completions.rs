@@ -117,6 +117,11 @@ pub struct Completion<T: Entry> {
 }
 
 impl<T: Entry> Completion<T> {
+    /// Runs the call in the background. Boxed for the size of the library, as in `quorum::background`.
+    fn follow(self, call: BoxFuture<T>) -> AbortHandle {
+        runtime::background().spawn(async move { self.complete(call.await) }).abort_handle()
+    }
+
     /// Queues the result and wakes the host, unless an earlier result already did.
     pub fn complete(self, result: T) {
         let Some(queue) = self.queue.upgrade() else { return };
@@ -232,17 +237,14 @@ impl<T: Entry> CompletionQueue<T> {
     /// Starts a call in the background. It runs to its end: `abandon` drops only its result.
     pub fn start_unstoppable(self: &Arc<Self>, future: impl Future<Output = T> + Send + 'static) -> u64 {
         self.start(|completion| {
-            runtime::background().spawn(async move { completion.complete(future.await) });
+            completion.follow(Box::pin(future));
             None
         })
     }
 
     /// Starts a call in the background. `abandon` stops it.
     pub fn start_stoppable(self: &Arc<Self>, future: impl Future<Output = T> + Send + 'static) -> u64 {
-        self.start(|completion| {
-            let task = runtime::background().spawn(async move { completion.complete(future.await) });
-            Some(Stop::Task(task.abort_handle()))
-        })
+        self.start(|completion| Some(Stop::Task(completion.follow(Box::pin(future)))))
     }
 
     /// Gives a call up, and drops its result if that is queued or announced. Does nothing if the result was taken. True
@@ -354,8 +356,7 @@ impl<T: Entry> CompletionQueue<T> {
         let completion = Completion { queue: Arc::downgrade(self), id };
         let mut state = self.state.lock();
         // `complete` needs the lock, so the result cannot be queued before the call is in `wanted`.
-        let task = runtime::background().spawn(async move { completion.complete(restarted.await) });
-        state.wanted.insert(id, Some(Stop::Task(task.abort_handle())));
+        state.wanted.insert(id, Some(Stop::Task(completion.follow(restarted))));
     }
 }
 

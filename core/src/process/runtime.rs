@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt;
 use tokio::{
     runtime::{Builder, Handle, Runtime},
     task::yield_now,
@@ -170,7 +171,8 @@ pub(crate) async fn with_background_timers<F: Future>(driver: Driver, future: F)
 pub fn spawn_in_background<T: Send + 'static>(
     future: impl Future<Output = T> + Send + 'static,
 ) -> impl Future<Output = Option<T>> + Send + 'static {
-    let task = background().spawn(future);
+    // Boxed for the size of the library, as in `quorum::background`.
+    let task = background().spawn(future.boxed());
     async move { task.await.ok() }
 }
 

@@ -1,8 +1,11 @@
 //! Work in the background, which runs on even if no caller waits for it. Some of it is pending work: it should end
 //! before the process exits.
+//!
+//! Tasks are boxed: tokio's code for a task is compiled for each type of future, and takes 2 KB of the library.
 
 use std::{future::Future, sync::Arc};
 
+use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{Quorum, clean_up};
@@ -26,6 +29,10 @@ impl Quorum {
 
     /// Runs pending work in the background, until the client is closed.
     pub(crate) fn spawn_pending(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
+        self.spawn_boxed_pending(Box::pin(work));
+    }
+
+    fn spawn_boxed_pending(self: &Arc<Self>, work: BoxFuture<'static, ()>) {
         let pending_work = self.pending_work();
         self.spawn(async move {
             work.await;
@@ -49,6 +56,10 @@ impl Quorum {
 
     /// Runs work in the background until the client is closed. Closing does not wait for it.
     pub(crate) fn spawn(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
+        self.spawn_boxed(Box::pin(work));
+    }
+
+    fn spawn_boxed(self: &Arc<Self>, work: BoxFuture<'static, ()>) {
         let mut closed = self.closed.subscribe();
         let work = async move {
             tokio::select! {

@@ -9,7 +9,10 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::{Shared, WeakShared};
+use futures_util::{
+    FutureExt,
+    future::{Shared, WeakShared},
+};
 use redis::aio::MultiplexedConnection;
 use tokio::{runtime::Handle, sync::Notify, task::JoinSet, time::Instant};
 
@@ -140,7 +143,7 @@ impl Connection {
         while tasks.try_join_next().is_some() {}
         // Checked under the lock, so that no task slips in behind `retire`.
         if !self.retired.load(SeqCst) {
-            tasks.spawn_on(task, &runtime::background());
+            tasks.spawn_on(task.boxed(), &runtime::background());
         }
     }
 

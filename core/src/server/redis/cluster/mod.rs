@@ -8,7 +8,7 @@
 
 use std::{future::ready, sync::Arc, time::Duration};
 
-use futures_util::future::join_all;
+use futures_util::{FutureExt, future::join_all};
 use tokio::{sync::watch, task::JoinSet, time::Instant};
 
 use self::map::{Map, NOBODY};
@@ -187,7 +187,7 @@ impl Inner {
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut tasks = self.tasks.lock();
         while tasks.try_join_next().is_some() {}
-        tasks.spawn_on(task, &runtime::background());
+        tasks.spawn_on(task.boxed(), &runtime::background());
     }
 
     async fn eval(
