@@ -51,11 +51,9 @@ def sizes(processes: int, nodes: int) -> str:
     return f"hand-off, {processes} processes" + (f", {nodes} nodes" if nodes > 1 else "")
 
 
-def picture(title: str, text: str, folder: str = "plots") -> str:
-    return (
-        f'<picture>\n  <source media="(prefers-color-scheme: dark)" srcset="{folder}/{title}-dark.svg">\n'
-        f'  <img alt="{text}" src="{folder}/{title}-light.svg">\n</picture>'
-    )
+def plot(title: str, text: str) -> str:
+    """Return a link to a plot of the site. Where the site is built, the plot takes its place."""
+    return f"[Plot: {text}](https://redlock.dev/plots/{title}-light.svg)"
 
 
 def measured(results: dict[str, Any], suite: str) -> str:
@@ -121,7 +119,7 @@ def pairs(results: dict[str, Any]) -> str:
         parts += [f"### {title[0].upper()}{title[1:]}", prose(EXPLAINED.get(work, "")), uncontended(rows)]
         if work == "100 independent, blocks":
             alt = "CPU time of an acquire and its release with new lock objects: a bar for each library"
-            parts.append(picture("cpu-blocks", alt))
+            parts.append(plot("cpu-blocks", alt))
         parts += ["Acquires and releases per second, ours divided by the other's:" if compared else "", compared]
     return page("## Acquire and release", prose(measured(results, "pairs")), *parts)
 
@@ -140,7 +138,7 @@ def growth(results: dict[str, Any]) -> str:
         prose(
             "Bursts, as above, of more and more locks: acquires and releases per second.", measured(results, "growth")
         ),
-        picture("growth-parallel", "Acquires and releases per second against the number of locks at once"),
+        plot("growth-parallel", "Acquires and releases per second against the number of locks at once"),
         table(["library", *(f"{number(int(size), '.0f')} at once" for size in counts)], lines),
     )
 
@@ -228,11 +226,11 @@ def handoff(results: dict[str, Any]) -> str:
     return page(
         "## Hand-off",
         prose(text, measured(results, "handoff")),
-        picture("growth-handoff", "Time from a release to the next grant against the number of processes"),
+        plot("growth-handoff", "Time from a release to the next grant against the number of processes"),
         contested(one, "###"),
         f"### On {nodes} nodes" if five else "",
         prose(on_five),
-        picture("handoff-quorum", f"Time from a release to the next grant on {nodes} nodes: a bar for each library")
+        plot("handoff-quorum", f"Time from a release to the next grant on {nodes} nodes: a bar for each library")
         if five
         else "",
         contested(five, "####"),
@@ -259,7 +257,7 @@ def herd(results: dict[str, Any]) -> str:
     return page(
         "## Many waiters in one process",
         prose(text, measured(results, "herd")),
-        picture("growth-herd", "Time until all waiters had the lock against their number"),
+        plot("growth-herd", "Time until all waiters had the lock against their number"),
         table(head, lines),
     )
 
