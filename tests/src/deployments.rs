@@ -76,6 +76,13 @@ impl Cluster {
                 field(&info, "master_link_status").as_deref() == Some("up")
             });
         }
+        // A master learns later that a replica has loaded its data.
+        for master in &cluster.servers[..masters] {
+            until("masters know that replicas are in step", || {
+                let info: String = master.command(&["INFO", "replication"]);
+                info.matches("state=online").count() == replicas
+            });
+        }
         cluster.agree();
         cluster
     }
