@@ -221,15 +221,19 @@ class Arena:
                     took += int(fields["usec"]) / 1e6
         return calls, took
 
-    def record_scripts(self) -> None:
-        """Start a record of the next scripts, and of the time that each takes."""
+    def record_scripts(self, at_least: int = 0) -> None:
+        """Start a record of the next scripts that take `at_least` so many µs, and of the time that each takes.
+
+        The server also records the commands of a script, and the time for that is the script's. A limit above the time of
+        a command, and below that of the scripts in question, leaves them out.
+        """
         for server in self.servers:
             server.command("CONFIG", "SET", "slowlog-max-len", "100000")
-            server.command("CONFIG", "SET", "slowlog-log-slower-than", "0")
+            server.command("CONFIG", "SET", "slowlog-log-slower-than", str(at_least))
             server.command("SLOWLOG", "RESET")
 
     def recorded_scripts(self) -> list[tuple[str, float]]:
-        """Return the SHA-1 of each script since then, in order, and its time in seconds."""
+        """Return the SHA-1 of each such script since then, in order, and its time in seconds."""
         entries = [entry for server in self.servers for entry in server.command("SLOWLOG", "GET", "-1")]
         entries = sorted((entry for entry in entries if entry[3][0] == "EVALSHA"), key=lambda entry: entry[0])
         return [(entry[3][1], entry[2] / 1e6) for entry in entries]
@@ -429,23 +433,24 @@ class Bench:
             for size in [50] if self.smoke else [100, 1_000, 10_000]:
                 with Arena() as arena:
                     (contender,) = arena.enter([("Rust", *FAIR["Rust"])])
+                    arena.record_scripts()
                     contender.ask(work="pair", seconds=0.1, prefix="warm")
-                    arena.record_scripts()
+                    # The script that ends a pair is the one that hands the lock over.
+                    hands_over = arena.recorded_scripts()[-1][0]
+                    arena.record_scripts(at_least=5)
+                    start = arena.commands(contender.library)
                     contender.ask(work="pair", seconds=self.slice, prefix="alone")
-                    alone = arena.recorded_scripts()
-                    arena.record_scripts()
                     before = arena.commands(contender.library)
+                    arena.record_scripts(at_least=5)
                     answer = contender.ask(work="herd", name="herd", waiters=size, within=45)
                     after = arena.commands(contender.library)
-                    calls, script = (late - early for late, early in zip(after, before, strict=True))
-                    # The script that ends a pair is the one that hands the lock over.
-                    handed = [took for sha, took in arena.recorded_scripts() if sha == alone[-1][0]]
+                    handed = [took for sha, took in arena.recorded_scripts() if sha == hands_over]
                     row = {"language": "Rust", "library": contender.library, "version": contender.version}
                     row |= {
-                        "calls": calls / size,
-                        "script": script / size,
+                        "calls": (after[0] - before[0]) / size,
+                        "script": (after[1] - before[1]) / size,
                         "handover": statistics.mean(handed),
-                        "alone": statistics.mean(took for _, took in alone),
+                        "alone": (before[1] - start[1]) / (before[0] - start[0]),
                     }
                     result["queue"].append({"waiters": size, **row, **answer})
         return result

@@ -112,7 +112,7 @@ class FakeArena:
         self.asked += 1
         return 3000 * self.asked, 0.01 * self.asked * chance(library, self.asked)
 
-    def record_scripts(self) -> None:
+    def record_scripts(self, at_least: int = 0) -> None:
         pass
 
     def recorded_scripts(self) -> list[tuple[str, float]]:
