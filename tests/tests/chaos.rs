@@ -158,6 +158,17 @@ fn contended(name: &'static str, kind: Kind) -> Campaign {
     }
 }
 
+/// The same on five servers, which may lose their keys, with no observer, since no order is promised there.
+fn contended_on_five(name: &'static str, kind: Kind) -> Campaign {
+    Campaign {
+        nodes: 5,
+        durable: false,
+        faults: [FAULTS, &[Flush, Failover]].concat(),
+        deaths: 0.2,
+        ..contended(name, kind)
+    }
+}
+
 #[test]
 fn fair_locks() {
     let _turn = turn();
@@ -173,20 +184,20 @@ fn read_write_locks() {
 #[test]
 fn read_write_locks_on_five_servers() {
     let _turn = turn();
-    let campaign = Campaign {
-        nodes: 5,
-        durable: false,
-        faults: [FAULTS, &[Flush, Failover]].concat(),
-        deaths: 0.2,
-        ..contended("read_write_locks_on_five_servers", Kind::ReadWrite { shares_tokens: false })
-    };
-    campaign.run().expect_exclusion();
+    let kind = Kind::ReadWrite { shares_tokens: false };
+    contended_on_five("read_write_locks_on_five_servers", kind).run().expect_exclusion();
 }
 
 #[test]
 fn semaphores() {
     let _turn = turn();
     contended("semaphores", Kind::Semaphore { permits: 3 }).run().expect_turns();
+}
+
+#[test]
+fn semaphores_on_five_servers() {
+    let _turn = turn();
+    contended_on_five("semaphores_on_five_servers", Kind::Semaphore { permits: 3 }).run().expect_exclusion();
 }
 
 /// A waiter has its place and sends nothing more, and the lock is freed by hand: an acquire that does not queue gets it.
