@@ -188,7 +188,7 @@ impl Store {
         let number = |at: usize| whole(word(at));
         let writes = matches!(
             &*name,
-            "SET" | "HSET" | "HINCRBY" | "DEL" | "HDEL" | "PEXPIRE" | "ZADD" | "ZREM" | "ZREMRANGEBYSCORE"
+            "SET" | "GETEX" | "HSET" | "HINCRBY" | "DEL" | "HDEL" | "PEXPIRE" | "ZADD" | "ZREM" | "ZREMRANGEBYSCORE"
         );
         if writes && self.refuses == Refuses::ReadOnly {
             return Err("READONLY You can't write against a read only replica.".to_owned());
@@ -202,6 +202,14 @@ impl Store {
         Ok(match &*name {
             "TIME" => Answer::List(vec![(self.now / 1_000_000).to_string(), (self.now % 1_000_000).to_string()]),
             "GET" => self.text(key)?.map_or(Answer::Nothing, Answer::Text),
+            "GETEX" => {
+                let at = self.now_ms() + number(3)?;
+                let text = self.text(key)?;
+                if let Some(entry) = self.entry(key) {
+                    entry.expires = Some(at);
+                }
+                text.map_or(Answer::Nothing, Answer::Text)
+            }
             "EXISTS" => {
                 let there = |key: &&String| self.entry(key).is_some();
                 Answer::Int(words[1..].iter().filter(there).count().cast_signed() as i64)

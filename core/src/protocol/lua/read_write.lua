@@ -82,12 +82,12 @@ end
 -- The token of the readers now: the last writer's plus 1, which no writer draws. Without a last token the counter
 -- starts from this node's time.
 local function token_to_read(micros)
-  local last = tonumber(redis.call('GET', counter))
+  local last
+  if counter_ttl == '0' then last = redis.call('GET', counter) else last = redis.call('GETEX', counter, 'PX', counter_ttl) end
+  last = tonumber(last)
   if not last or last >= 9007199254740990 then
-    write(counter, micros, counter_ttl)
+    set_counter(counter, micros, counter_ttl)
     last = tonumber(micros)
-  elseif counter_ttl ~= '0' then
-    redis.call('PEXPIRE', counter, counter_ttl)
   end
   return string.format('%.0f', last + 1)
 end

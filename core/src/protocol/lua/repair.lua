@@ -21,7 +21,7 @@ end
 if pttl ~= -2 and (pttl == -1 or ARGV[2] == '' or not joins(key, ARGV[2])) then return { -1 } end
 -- The next grant of this node needs a higher token.
 if (tonumber(redis.call('GET', KEYS[2]) or 0) or 0) < tonumber(ARGV[4]) then
-  write(KEYS[2], ARGV[4], ARGV[5])
+  set_counter(KEYS[2], ARGV[4], ARGV[5])
 end
 put(key, field, pttl > ttl and string.format('%.0f', pttl) or ARGV[3])
 return { 1 }

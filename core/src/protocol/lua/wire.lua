@@ -32,7 +32,7 @@ local function refuses(marker, now, quarantine, run, since, durable)
   if left > 0 then return 3, left end
 end
 -- Writes a token counter with a TTL of `ttl` ms, "0" for none. Returns the value before.
-local function write(counter, text, ttl)
+local function set_counter(counter, text, ttl)
   -- SET has the option GET since Redis 6.2. A script can only tell whether the server is 7.0 or later.
   if redis.acl_check_cmd then
     if ttl == '0' then return redis.call('SET', counter, text, 'GET') end
@@ -50,13 +50,13 @@ local function draw(counter, ttl, now, micros, proposed)
     token = math.max(now - 20000, math.min(now + 20000, proposed))
     text = string.format('%.0f', token)
   end
-  local last = write(counter, text, ttl)
+  local last = set_counter(counter, text, ttl)
   -- Rare: two draws within two microseconds, or a clock that is behind. A value that is not a token was not written by
   -- a lock.
   local known = last and tonumber(last)
   if known and known + 2 > token and known < 9007199254740991 then
     text = string.format('%.0f', known + 2)
-    write(counter, text, ttl)
+    set_counter(counter, text, ttl)
   end
   return text
 end

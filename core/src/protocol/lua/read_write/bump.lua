@@ -6,12 +6,12 @@
 -- reply 1 done, 0 the tenure ended or the counter has changed
 if writes(field) then
   if redis.call('GET', counter) ~= ARGV[4] then return 0 end
-  write(counter, ARGV[5], counter_ttl)
+  set_counter(counter, ARGV[5], counter_ttl)
   return 1
 end
 -- While a reader holds the lock, no writer draws a token.
 if redis.call('HEXISTS', lock, field) == 0 then return 0 end
 if (tonumber(redis.call('GET', counter) or 0) or 0) < ARGV[5] - 1 then
-  write(counter, string.format('%.0f', ARGV[5] - 1), counter_ttl)
+  set_counter(counter, string.format('%.0f', ARGV[5] - 1), counter_ttl)
 end
 return 1

@@ -7,29 +7,26 @@ local left = ARGV[8] ~= '' and redis.call('ZREM', writers_queue, ARGV[8]) + redi
 local removed = remove_mine()
 if not removed and not left then return 0 end
 local released = removed and 1 or 0
+local is_free = removed and redis.call('HLEN', lock) == 1
+if is_free and (handover == 'i' or redis.call('EXISTS', writers_queue, readers_queue) == 0) then
+  redis.call('DEL', lock, readers, reader_key(field))
+  announce(channel, sharded, '1')
+  return released
+end
 local mode = redis.pcall('HGET', lock, 'mode')
 if type(mode) == 'table' then return released end
 -- The mode until now, if it is known.
 local was = removed and (mode == 'write' and 'write' or 'read') or nil
-local is_free = was and redis.call('HLEN', lock) == 1
 if is_free then redis.call('DEL', lock, readers, reader_key(field))
 elseif was == 'write' then return released
 elseif was then
   redis.call('ZREM', readers, field)
   redis.call('DEL', reader_key(field))
 end
-local now, micros
-if not is_free and mode == 'read' then
-  now, micros = clock()
-  if not left and is_read(now) then return released end
-end
-if is_free and (handover == 'i' or redis.call('EXISTS', writers_queue, readers_queue) == 0) then
-  announce(channel, sharded, '1')
-  return released
-end
+local now, micros = clock()
+if not is_free and mode == 'read' and not left and is_read(now) then return released end
 
 -- Functions of the rest.
-if not now then now, micros = clock() end
 if not is_free and mode == 'read' then
   if not purge(now) then
     -- Readers that waited behind a writer, which has just given up its place.

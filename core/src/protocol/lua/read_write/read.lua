@@ -14,21 +14,18 @@ if marker then
 end
 local pttl = redis.call('PTTL', lock)
 local mode = mode_of(pttl)
-if mode == 'read' and reads(field, now) then
-  put_reader(field, ttl, now, pttl)
-  return '1 ' .. token_to_read(micros) .. ' ' .. micros
-end
-if pttl == -1 then return '2 0 ' .. micros end
 local function let_in()
   if not mode then redis.call('DEL', readers) end
   local token = token_to_read(micros)
-  put_reader(field, ttl, now, pttl, true)
+  put_reader(field, ttl, now, pttl, not mode)
   return '1 ' .. token .. ' ' .. micros
 end
 local may_read = not mode or mode == 'read'
-if may_read and redis.call('EXISTS', writers_queue, readers_queue) == 0 then return let_in() end
+if may_read and pttl ~= -1 and redis.call('EXISTS', writers_queue, readers_queue) == 0 then return let_in() end
 
 -- Functions of the rest.
+if mode == 'read' and reads(field, now) then return let_in() end
+if pttl == -1 then return '2 0 ' .. micros end
 local entry = ttl .. '/' .. client .. '/' .. field
 local writer, alive_until
 if may_read then

@@ -22,7 +22,7 @@ if pttl == -1 or mode and (mode ~= 'read' or as == 'w') then return { -1 } end
 -- The next grant of this node needs a higher token.
 if as == 'r' then token = token - 1 end
 if (tonumber(redis.call('GET', counter) or 0) or 0) < token then
-  write(counter, string.format('%.0f', token), counter_ttl)
+  set_counter(counter, string.format('%.0f', token), counter_ttl)
 end
 if as == 'w' then put_writer(field, ttl)
 else

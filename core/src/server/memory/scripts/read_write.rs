@@ -244,7 +244,7 @@ impl Wired<'_> {
                     self.redis.del(of.readers);
                 }
                 let token = self.token_to_read(&of)?;
-                self.put_reader(&of, of.field, ttl, (pttl, true))?;
+                self.put_reader(&of, of.field, ttl, (pttl, mode.is_none()))?;
                 if first.reader.is_some() {
                     self.redis.zrem(waiting.readers_queue, &entry)?;
                     if self.redis.exists(waiting.readers_queue) {
