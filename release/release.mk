@@ -39,6 +39,6 @@ packages-all: packages-tools
 	$(call say,Installed and used: here; in emulators; their whole suites here)
 	python3 -m release.smoke $(PACKAGES)
 	python3 -m release.smoke $(PACKAGES) --suites
-	python3 -m release.smoke $(PACKAGES) --root sid --root debian11 --root arm64 --root musl --root arm64-musl --root wine
+	python3 -m release.emulated.elsewhere $(PACKAGES) sid debian11 arm64 musl arm64-musl wine
 	$(call say,The same to the byte when built elsewhere)
 	python3 -m release.reproduce $(PACKAGES)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from release import runtimes
-from release.emulated import roots
 from release.refused import Refused
 from release.targets import ROOT, version
 from release.trial import wanted
@@ -22,27 +21,10 @@ PIP = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
 
 
 def run(here: Here) -> None:
-    """Run all suites on this machine, and Node's again with a Node for musl and this machine's servers."""
-    _said("Python")
-    _python(here)
-    _said("Node")
-    _node(here, None)
-    _said("JVM")
-    _jvm(here)
-    if not (here.trial.packages.parent / roots.RECIPES["musl"].target).is_dir():
-        print("left out: whole suites with musl: nothing was built for it", file=sys.stderr)
-        return
-    try:
-        musl = roots.root("musl")
-    except roots.Unsupported as error:
-        print(f"left out: whole suites with musl: {error}", file=sys.stderr)
-        return
-    _said("Node with musl")
-    _node(here, musl.on_host / musl.recipe.node.lstrip("/"))
-
-
-def _said(name: str) -> None:
-    print(f"== the whole suite of {name}, against what is installed", file=sys.stderr, flush=True)
+    """Run all suites on this machine."""
+    for name, suite in {"Python": _python, "Node": node, "JVM": _jvm}.items():
+        print(f"== the whole suite of {name}, against what is installed", file=sys.stderr, flush=True)
+        suite(here)
 
 
 def _python(here: Here) -> None:
@@ -56,9 +38,11 @@ def _python(here: Here) -> None:
     _run([python, "-m", "pytest", "-q", "tests", "examples"], copy / "python")
 
 
-def _node(here: Here, node: Path | None) -> None:
-    """Runs in a copy of the package's folder, with the installed compiled files."""
-    libc = ["--libc=musl"] if node else []
+def node(here: Here, musl: Path | None = None) -> None:
+    """Runs in a copy of the package's folder, with the installed compiled files. `musl` is a Node for musl that runs on
+    this machine; the default is this machine's own Node.
+    """
+    libc = ["--libc=musl"] if musl else []
     folder, _, _ = here.npm_install(runtimes.nodes()[0], *libc)
     installed = folder / "node_modules"
     copy = _copy(folder / "checkout") / "node"
@@ -72,11 +56,11 @@ def _node(here: Here, node: Path | None) -> None:
     fixtures.mkdir()
     for entry in (ROOT / "node" / "test" / "fixtures" / "node_modules").iterdir():
         (fixtures / entry.name).symlink_to(copy if entry.name == "redlock-core" else entry)
-    program = str(node or shutil.which("node"))
+    program = str(musl or shutil.which("node"))
     tests = sorted(
         str(path.relative_to(copy)) for kind in ("test", "examples") for path in (copy / kind).glob("*.test.mjs")
     )
-    if node:
+    if musl:
         # Jest and Vitest are installed for this machine's C library and do not run with musl.
         tests.remove("test/runners.test.mjs")
     _run([program, "--test", "--test-reporter=dot", "--test-timeout=240000", *tests], copy)
