@@ -13,7 +13,7 @@ packages-trial: python node kotlin packages-tools
 		python3 -m release.smoke target/packages --quick
 
 release-test: packages-tools
-	$(call step,release-tests,Packages: tests of what makes them) $(pytest) release/tests release/emulated/tests
+	$(call step,release-tests,Packages: tests of what makes them) $(pytest) release/tests tests/emulated
 
 packages-test: packages-trial release-test
 
@@ -39,6 +39,6 @@ packages-all: packages-tools
 	$(call say,Installed and used: here; in emulators; their whole suites here)
 	python3 -m release.smoke $(PACKAGES)
 	python3 -m release.smoke $(PACKAGES) --suites
-	python3 -m release.emulated.elsewhere $(PACKAGES) sid debian11 arm64 musl arm64-musl wine
+	python3 -m tests.emulated.elsewhere $(PACKAGES) sid debian11 arm64 musl arm64-musl wine
 	$(call say,The same to the byte when built elsewhere)
 	python3 -m release.reproduce $(PACKAGES)

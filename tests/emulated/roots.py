@@ -1,6 +1,6 @@
 """Makes root file systems of other kinds of machine, and runs commands in them.
 
-    python3 -m release.emulated.roots NAME COMMAND...      makes the root, and runs a command in it
+    python3 -m tests.emulated.roots NAME COMMAND...      makes the root, and runs a command in it
 
 A root is a folder in target/release-roots, made of Debian packages and of the interpreters in `downloads`. A command
 runs in namespaces of its own, with its own /proc and /tmp and the host's network. All processes that it starts end with
@@ -30,9 +30,9 @@ except ImportError:  # Windows, where roots do not work
     fcntl = None  # type: ignore[assignment]
 
 from release import debian, downloads, toolchain
-from release.emulated import cpython
 from release.refused import Refused, in_one_line
 from release.targets import ROOT
+from tests.emulated import cpython
 
 FOLDER = ROOT / "target" / "release-roots"
 
@@ -445,10 +445,10 @@ def exported(import_library: bytes) -> list[str]:
 # ---- the command line -----------------------------------------------------------------------------------------------
 
 
-@in_one_line("release.emulated.roots")
+@in_one_line("tests.emulated.roots")
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python3 -m release.emulated.roots", description=(__doc__ or "").splitlines()[0]
+        prog="python3 -m tests.emulated.roots", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("name", choices=RECIPES)
     parser.add_argument("command", nargs=argparse.REMAINDER, help="what to run in it, in this folder as /work")

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from release import debian, downloads
-from release.emulated import roots
-from release.emulated.roots import RECIPES, Recipe, Root, Unsupported
 from release.refused import Refused
 from release.targets import load
+from tests.emulated import roots
+from tests.emulated.roots import RECIPES, Recipe, Root, Unsupported
 
 HOST = {folder: folder for folder in ("/usr", "/bin", "/lib", "/lib64") if Path(folder).exists()}
 

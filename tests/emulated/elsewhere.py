@@ -1,6 +1,6 @@
-"""Installs and uses packages on other kinds of machine, in the roots of `release.emulated.roots`.
+"""Installs and uses packages on other kinds of machine, in the roots of `tests.emulated.roots`.
 
-    python3 -m release.emulated.elsewhere OUT NAME...      tries the packages of OUT in the roots of these names
+    python3 -m tests.emulated.elsewhere OUT NAME...      tries the packages of OUT in the roots of these names
 
 In the root `musl`, it also runs the whole suite of Node. Prints the same table as `release.smoke`.
 """
@@ -13,12 +13,12 @@ import sys
 from pathlib import Path
 
 from release import runtimes, suites
-from release.emulated import roots
 from release.here import NPM, PIP, Here, unpacked, use
 from release.refused import Refused, in_one_line
 from release.smoke import packed
 from release.targets import ROOT, version
 from release.trial import CONSUMERS, JVM_MAIN, TIMEOUT, Trial, shown, size_of, wanted
+from tests.emulated import roots
 
 # The paths of the trial's folder and of the checkout inside a root.
 WORK, CHECKOUT = "/mnt/work", "/mnt/redlock"
@@ -137,10 +137,10 @@ class Elsewhere:
         raise ValueError(f"{path} is not in {self.trial.work} or {ROOT}")
 
 
-@in_one_line("release.emulated.elsewhere")
+@in_one_line("tests.emulated.elsewhere")
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python3 -m release.emulated.elsewhere", description=(__doc__ or "").splitlines()[0]
+        prog="python3 -m tests.emulated.elsewhere", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("out", metavar="OUT", type=Path)
     parser.add_argument("names", metavar="NAME", nargs="+", choices=list(roots.RECIPES))
