@@ -32,8 +32,10 @@ packages-all: packages-tools
 	$(call say,Packages for every target that can be built here)
 	rm -rf $(PACKAGES)
 	python3 -m release.native host $(PACKAGES)
-	for target in $$(python3 -m release.targets crossed); do python3 -m release.native $$target $(PACKAGES) --abi abi3; done
-	python3 -m release.toolchain $$(python3 -m release.targets unlinked)
+	for target in $$(python3 -m release.targets crossed); do \
+		python3 -m tests.emulated.std $$target python3 -m release.native $$target $(PACKAGES) --abi abi3; done
+	for target in $$(python3 -m release.targets unlinked); do \
+		python3 -m tests.emulated.std $$target python3 -m release.toolchain $$target; done
 	python3 -m release.pack $(PACKAGES) --verify-crates
 	python3 -m release.checks $(PACKAGES)
 	$(call say,Installed and used: here; in emulators; their whole suites here)

@@ -24,15 +24,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-try:
-    import fcntl
-except ImportError:  # Windows, where roots do not work
-    fcntl = None  # type: ignore[assignment]
-
-from release import debian, downloads, toolchain
+from release import downloads, toolchain
 from release.refused import Refused, in_one_line
 from release.targets import ROOT
-from tests.emulated import cpython
+from tests.emulated import cpython, debian
 
 FOLDER = ROOT / "target" / "release-roots"
 
@@ -331,7 +326,7 @@ def root(name: str) -> Root:
     if platform.machine() != "x86_64" or not sys.platform.startswith("linux"):
         raise Unsupported(f"{name}: roots are for Linux on x86-64")
     namespaces(emulated=made.is_emulated)
-    with _alone(name):
+    with toolchain.alone(FOLDER / f".{name}"):
         if stamp.exists() and stamp.read_text() == made_of:
             return made
         began = time.monotonic()
@@ -390,26 +385,12 @@ def namespaces(*, emulated: bool) -> list[str]:
 def _emulator() -> Path:
     """The path of a qemu that runs programs for arm64 and needs no other file."""
     program = FOLDER / "qemu-aarch64"
-    with _alone(program.name), tempfile.TemporaryDirectory(dir=FOLDER) as work:
+    with toolchain.alone(FOLDER / f".{program.name}"), tempfile.TemporaryDirectory(dir=FOLDER) as work:
         if not program.exists():
             # The package has thirty more emulators; keep only this one.
             debian.unpack("trixie", "amd64", ["qemu-user"], Path(work), dependencies=False)
             Path(work, "usr", "bin", program.name).rename(program)
     return program
-
-
-class _alone:
-    """A lock between processes: one at a time makes the thing of that name."""
-
-    def __init__(self, name: str) -> None:
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        self._file = (FOLDER / f".{name}.lock").open("w")
-
-    def __enter__(self) -> None:
-        fcntl.flock(self._file, fcntl.LOCK_EX)
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
 
 
 # ---- Windows: the library that extensions for every version of Python use -------------------------------------------

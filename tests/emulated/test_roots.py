@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from release import debian, downloads
+from release import downloads
 from release.refused import Refused
 from release.targets import load
-from tests.emulated import roots
+from tests.emulated import debian, roots
 from tests.emulated.roots import RECIPES, Recipe, Root, Unsupported
 
 HOST = {folder: folder for folder in ("/usr", "/bin", "/lib", "/lib64") if Path(folder).exists()}
