@@ -10,7 +10,7 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from release import downloads
+from release import runtimes
 from release.trial import CONSUMERS, run
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MAIN = "dev.redlock.consumer.UseKt"
 # The local Maven repository, kept between trials: filling an empty one takes minutes.
-REPOSITORY = downloads.FOLDER / "maven"
+REPOSITORY = runtimes.FOLDER / "maven"
 
 
 @dataclass(frozen=True)

@@ -76,8 +76,8 @@ class Trial:
         return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.work))
 
 
-def run(command: list[str | Path], *, env: dict[str, str], cwd: Path | None = None) -> str:
-    """Run a command and return its output. Raises Refused if it fails."""
+def run(command: list[str | Path], *, env: dict[str, str] | None = None, cwd: Path | None = None) -> str:
+    """Run a command and return its output, without outer blanks. Raises Refused if it fails."""
     done = ended(command, env, cwd)
     if done.returncode:
         raise Refused(shown(done))
@@ -95,12 +95,16 @@ def refused(command: list[str | Path], about: str, *, env: dict[str, str], cwd: 
     raise Refused(f"{shown(done)}\nnothing about “{about}”")
 
 
-def ended(command: list[str | Path], env: dict[str, str], cwd: Path | None) -> subprocess.CompletedProcess[str]:
-    """Run a command and return the finished process."""
+def ended(
+    command: list[str | Path], env: dict[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command and return the finished process. Raises Refused if it does not start, or does not end in time."""
     words = list(map(str, command))
-    return subprocess.run(
-        words, env=env, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT, check=False
-    )
+    how = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": TIMEOUT}
+    try:
+        return subprocess.run(words, env=env, cwd=cwd, check=False, **how)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Refused(f"{words[0]} cannot be run: {error}") from None
 
 
 def shown(done: subprocess.CompletedProcess[str]) -> str:

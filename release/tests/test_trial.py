@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from release import downloads, runtimes, trial
-from release.downloads import Pin
+from release import runtimes, trial
 from release.refused import Refused
 from release.targets import load
 
-NOWHERE = "none on this machine, and it is not fetched from anywhere"
+NOWHERE = "none on this machine"
 
 
 def program(path: Path, body: str) -> Path:
@@ -33,16 +32,13 @@ def python(path: Path, version: str, *, usable: bool = True) -> Path:
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A machine without interpreters and registries."""
 
-    def refuse(key: str) -> Path:
-        raise Refused(f"no {key} today")
-
     caches = [value for value in vars(runtimes).values() if hasattr(value, "cache_clear")]
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr(runtimes, "missing", [])
     monkeypatch.setattr(runtimes, "SYSTEM_JAVA", tmp_path / "jvm")
-    monkeypatch.setattr(downloads, "fetch", refuse)
+    monkeypatch.setattr(runtimes, "fetched", lambda: tmp_path / "fetched")
     for cached in caches:
         cached.cache_clear()
     yield
@@ -63,18 +59,16 @@ class TestRuntimes:
         assert [python.path for python in runtimes.pythons()] == [other, first, free]
         assert runtimes.missing == [f"Python {version}: {NOWHERE}" for version in ("3.11", "3.13", "3.14", "3.15")]
 
-    def test_the_local_node_is_used_for_its_version(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_local_node_is_used_for_its_version(self, tmp_path: Path) -> None:
         found = program(tmp_path / "bin" / "node", "echo v22.1.0")
-        program(tmp_path / "node-24" / "bin" / "node", "echo 'no libatomic' >&2; exit 127")
-        (tmp_path / "package.json").write_text('{"version": "12.0.0"}')
-        places = {"npm-12": tmp_path, "node-24": tmp_path / "node-24"}
-        monkeypatch.setattr(downloads, "fetch", lambda key: places.get(key) or tmp_path / "nowhere")
-        npm = [str(found), str(tmp_path / "bin" / "npm-cli.js")]
-        assert runtimes.nodes() == [runtimes.Node(found, "22.1.0", npm, "12.0.0")]
-        assert runtimes.missing[:2] == [
-            f"Node 20: {NOWHERE}",
-            f"Node 24: {places['node-24']}/bin/node failed: no libatomic",
-        ]
+        program(tmp_path / "fetched" / "node-24" / "bin" / "node", "echo 'no libatomic' >&2; exit 127")
+        npm = tmp_path / "fetched" / "npm-12"
+        npm.mkdir()
+        (npm / "package.json").write_text('{"version": "12.0.0"}')
+        (node,) = runtimes.nodes()
+        assert (node.path, node.version, node.npm_version) == (found, "22.1.0", "12.0.0")
+        assert node.npm == [str(found), str(npm / "bin" / "npm-cli.js")]
+        assert runtimes.missing == [f"Node 20: {NOWHERE}", "Node 24: no libatomic", f"Node 26: {NOWHERE}"]
 
     def test_each_java_once_the_preferred_home_first(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for name, version in {"a17": 17, "b17": 17, "d11": 11}.items():
@@ -82,30 +76,6 @@ class TestRuntimes:
         monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jvm" / "b17"))
         assert [jdk.path.parent.parent.name for jdk in runtimes.jdks()] == ["b17"]
         assert runtimes.missing == [f"Java 21: {NOWHERE}", f"Java 25: {NOWHERE}"]
-
-
-def test_a_failed_download_leaves_nothing_and_has_the_reason_of_the_client(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program(tmp_path / "bin" / "npm", "touch begun; echo 'npm error 404 no such version' >&2; exit 1")
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/bin")
-    monkeypatch.setitem(downloads.PINS, "thing", Pin("npm", "thing@1.0.0"))
-    with pytest.raises(Refused, match=r"^thing@1\.0\.0 cannot be fetched: npm error 404 no such version$"):
-        downloads.fetch("thing", tmp_path / "to")
-    assert not [path for path in (tmp_path / "to").rglob("*") if path.is_file()]
-    monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(Refused, match="there is no npm here"):
-        downloads.fetch("thing", tmp_path / "to")
-
-
-def test_an_interpreter_is_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program(tmp_path / "bin" / "npm", f'mkdir inside; echo called >>"{tmp_path}/calls"')
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/bin")
-    monkeypatch.setitem(downloads.PINS, "thing", Pin("npm", "@some/thing@1.0.0", "inside"))
-    places = {downloads.fetch("thing", tmp_path / "to") for _ in range(2)}
-    (place,) = places
-    assert place.is_dir()
-    assert (tmp_path / "calls").read_text() == "called\n"
 
 
 def test_an_installation_is_tried_again_until_the_patience_is_over(

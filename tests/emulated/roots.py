@@ -24,10 +24,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from release import downloads, toolchain
+from release import toolchain
 from release.refused import Refused, in_one_line
 from release.targets import ROOT
-from tests.emulated import cpython, debian
+from tests.emulated import cpython, debian, downloads
 
 FOLDER = ROOT / "target" / "release-roots"
 
