@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -23,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from release import toolchain
+from release.commands import Refused, in_one_line, run
 from release.native import remapped
-from release.refused import Refused, in_one_line
 from release.sbom import LICENCES, SBOM
 from release.targets import ROOT, Release, load, version
 
@@ -246,12 +245,10 @@ def audited(said: str) -> bool:
 
 def binutils(content: bytes, program: str, *options: str) -> str:
     """The output of readelf or objdump about a binary."""
-    if not shutil.which(program):
-        raise Refused(f"{program} is missing: install binutils")
     with tempfile.NamedTemporaryFile() as file:
         file.write(content)
         file.flush()
-        return subprocess.run([program, *options, file.name], check=True, capture_output=True, text=True).stdout
+        return run([program, *options, file.name])
 
 
 def check(out: Path, *, complete: bool) -> list[str]:

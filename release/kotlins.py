@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from release import runtimes
-from release.trial import CONSUMERS, run
+from release.commands import run
+from release.trial import CONSUMERS
 
 if TYPE_CHECKING:
     from release.here import Here

@@ -13,8 +13,8 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from release.commands import Refused
 from release.parts import TEXTS, Part
-from release.refused import Refused
 
 # The accepted licences, the preferred ones first, each with words that occur only in its text. deny.toml accepts the
 # same ones for all crates, including those that only build or test.

@@ -21,7 +21,7 @@ import zipfile
 from pathlib import Path
 
 from release import sbom, toolchain
-from release.refused import Refused, in_one_line
+from release.commands import Refused, in_one_line
 from release.targets import ROOT, Release, Target, load
 
 # The date of every file in an archive, in Unix seconds: 1980-01-01, the earliest that a wheel can hold. It is not the

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from release.refused import Refused, in_one_line
+from release.commands import Refused, in_one_line
 from release.targets import ROOT, Target, load
 
 

@@ -19,9 +19,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from release.refused import Refused
+from release.commands import Refused, ended, run
 from release.targets import ROOT
-from release.trial import ended, run
 
 FOLDER = ROOT / "target" / "release-runtimes"
 
@@ -107,7 +106,7 @@ def fetched() -> Path:
     FOLDER.mkdir(parents=True, exist_ok=True)
     shutil.copy(ROOT / "release" / "runtimes.json", FOLDER / "package.json")
     options = ["--ignore-scripts", "--no-bin-links", "--no-package-lock", "--no-audit", "--no-fund"]
-    run([shutil.which("npm") or "npm", "install", "--prefix", FOLDER, *options], cwd=FOLDER)
+    run(["npm", "install", "--prefix", FOLDER, *options], cwd=FOLDER)
     return FOLDER / "node_modules"
 
 

@@ -22,8 +22,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from release import runtimes, suites
+from release.commands import in_one_line
 from release.here import Here
-from release.refused import in_one_line
 from release.registry import serving
 from release.targets import ROOT, load
 from release.trial import Trial

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from release import runtimes
-from release.refused import Refused
+from release.commands import Refused
 from release.targets import ROOT, version
 from release.trial import wanted
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from release.refused import Refused, in_one_line
+from release.commands import Refused, in_one_line, run
 from release.targets import ROOT
 
 try:
@@ -111,8 +111,7 @@ def rustflags(target: str, *, program: bool = False) -> list[str]:
 
 def is_installed(rust_target: str) -> bool:
     """Whether rustc has the standard library of this target, as `rustup target add` installs it."""
-    command = ["rustc", "--print", "target-libdir", "--target", rust_target]
-    folder = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    folder = run(["rustc", "--print", "target-libdir", "--target", rust_target])
     return any(Path(folder).glob("libstd-*"))
 
 

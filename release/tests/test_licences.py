@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from release import licences, parts
+from release.commands import Refused
 from release.parts import Part
-from release.refused import Refused
 from release.targets import ROOT, load
 
 TARGETS = [target.rust for target in load().targets]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from release import toolchain
-from release.refused import Refused
+from release.commands import Refused
 from release.targets import ROOT, Target, load
 
 OTHER = "aarch64-unknown-linux-musl"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from release import runtimes, trial
-from release.refused import Refused
+from release.commands import Refused
 from release.targets import load
 
 NOWHERE = "none on this machine"

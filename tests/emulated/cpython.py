@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from release import toolchain
-from release.refused import Refused
+from release.commands import Refused
 from tests.emulated import debian
 
 SUITE = "trixie"

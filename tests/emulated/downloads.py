@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from release import runtimes, toolchain
-from release.trial import run
+from release.commands import run
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ import sys
 from pathlib import Path
 
 from release import runtimes, suites
+from release.commands import TIMEOUT, Refused, in_one_line, shown
 from release.here import NPM, PIP, Here, unpacked, use
-from release.refused import Refused, in_one_line
 from release.smoke import packed
 from release.targets import ROOT, version
-from release.trial import CONSUMERS, JVM_MAIN, TIMEOUT, Trial, shown, size_of, wanted
+from release.trial import CONSUMERS, JVM_MAIN, Trial, size_of, wanted
 from tests.emulated import roots
 
 # The paths of the trial's folder and of the checkout inside a root.

@@ -25,7 +25,7 @@ from functools import cache
 from pathlib import Path
 
 from release import toolchain
-from release.refused import Refused, in_one_line
+from release.commands import Refused, in_one_line
 from release.targets import ROOT
 from tests.emulated import cpython, debian, downloads
 

@@ -8,12 +8,11 @@ Debian packages the source for each version of rustc. If rustc has the library, 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 from release import toolchain
-from release.refused import Refused, in_one_line
+from release.commands import Refused, in_one_line, run
 from tests.emulated import debian
 
 # The Debian suite with the source of every rustc of the last half year.
@@ -24,8 +23,8 @@ def environment() -> dict[str, str]:
     """The variables that make cargo build the standard library. cargo looks for the source in rustc's sysroot. So this
     makes a sysroot of links, and a rustc that uses it.
     """
-    facts = dict(line.split(": ", 1) for line in _rustc("-vV").splitlines() if ": " in line)
-    sysroot, host = Path(_rustc("--print", "sysroot").strip()), facts["host"]
+    facts = dict(line.split(": ", 1) for line in run(["rustc", "-vV"]).splitlines() if ": " in line)
+    sysroot, host = Path(run(["rustc", "--print", "sysroot"])), facts["host"]
     folder = toolchain.FOLDER / f"rust-{facts['release']}"
     rustc = folder / "rustc"
     with toolchain.alone(folder):
@@ -58,10 +57,6 @@ def _source(release: str, folder: Path) -> Path:
     debian.unpack(SUITE, "amd64", [f"rust-src={fitting[0]}"], folder, dependencies=False)
     _link(folder / "src" / "rust", folder / "usr" / "src" / f"rustc-{release}")
     return folder / "src"
-
-
-def _rustc(*arguments: str) -> str:
-    return subprocess.run(["rustc", *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def _link(path: Path, to: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from release.refused import Refused
+from release.commands import Refused
 from release.targets import ROOT, load
 from tests.emulated import debian, downloads, roots
 from tests.emulated.roots import RECIPES, Recipe, Root, Unsupported

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from release import toolchain
-from release.refused import Refused
+from release.commands import Refused
 from tests.emulated import debian, std
 
 
