@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -40,8 +39,6 @@ WINDOWS = os.name == "nt"
 def tools() -> Path:
     """The folder with the programs of requirements.txt. On systems other than Linux it has only maturin."""
     wanted = REQUIREMENTS.read_text(encoding="utf-8")
-    if not sys.platform.startswith("linux"):
-        wanted = _only(wanted, {"maturin", "tomli"})
     made_for = hashlib.sha256(f"{sys.version}\n{wanted}".encode()).hexdigest()
     venv = FOLDER / "venv"
     programs = venv / ("Scripts" if WINDOWS else "bin")
@@ -50,19 +47,11 @@ def tools() -> Path:
         if stamp.exists() and stamp.read_text() == made_for:
             return programs
         say("tools from PyPI")
-        requirements = FOLDER / "requirements.txt"
-        requirements.write_text(wanted, encoding="utf-8")
         subprocess.run([sys.executable, "-m", "venv", "--clear", venv], check=True)
         pip: list[str | Path] = [programs / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, "--require-hashes", "--only-binary=:all:", "-r", requirements], check=True)
+        subprocess.run([*pip, "--require-hashes", "--only-binary=:all:", "-r", REQUIREMENTS], check=True)
         stamp.write_text(made_for)
     return programs
-
-
-def _only(requirements: str, names: set[str]) -> str:
-    """The entries with these names. An entry is a line at the margin and the indented hashes under it."""
-    entries = re.split(r"\n(?=\S)", requirements)
-    return "\n".join(entry for entry in entries if entry.split("==")[0] in names) + "\n"
 
 
 # ---- the environment of cargo and maturin ---------------------------------------------------------------------------
