@@ -33,6 +33,7 @@ from release.commands import Refused, in_one_line, run
 from release.targets import ROOT, Npm, OnNpm, Program, Release, Target, load, version
 
 LICENCE = ROOT / "LICENSE"
+SUMS = "SHA256SUMS"
 # The shells for which an archive has completions, and the names under which they load them.
 COMPLETIONS = {"bash": "{}.bash", "fish": "{}.fish", "zsh": "_{}"}
 
@@ -192,17 +193,21 @@ class Packer:
 
     def sums(self) -> None:
         """Write SHA256SUMS."""
-        paths = sorted(path for path in self.packages.rglob("*") if path.is_file() and path.name != "SHA256SUMS")
-        lines = [
-            f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(self.packages)}\n" for path in paths
-        ]
-        (self.packages / "SHA256SUMS").write_text("".join(lines), encoding="utf-8")
+        (self.packages / SUMS).unlink(missing_ok=True)
+        lines = [f"{sha256}  {name}\n" for name, sha256 in sums(self.packages).items()]
+        (self.packages / SUMS).write_text("".join(lines), encoding="utf-8")
 
     def _fresh(self, name: str) -> Path:
         folder = self.packages / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         return folder
+
+
+def sums(folder: Path) -> dict[str, str]:
+    """The sha256 of each file in a folder, by its path there."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def _archive(folder: Path, packed: Path, program: str, *, windows: bool) -> None:

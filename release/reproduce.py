@@ -8,7 +8,6 @@ The second build uses a clone of the last commit and a target folder of its own:
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import subprocess
 import sys
@@ -16,13 +15,8 @@ import tempfile
 from pathlib import Path
 
 from release.commands import Refused, in_one_line
+from release.pack import sums
 from release.targets import ROOT, Target, load
-
-
-def sums(folder: Path) -> dict[str, str]:
-    """The sha256 of each file in a folder, by path."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def rebuilt(target: Target, abis: list[str]) -> dict[str, str]:

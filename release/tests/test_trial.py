@@ -98,13 +98,3 @@ def test_an_installation_is_tried_again_until_the_patience_is_over(
     with pytest.raises(Refused, match="not yet"):
         published.installed(install)
     assert len(answers) == 10 - 4
-
-
-def test_packages_come_from_a_folder_or_from_the_public_registries(tmp_path: Path) -> None:
-    ours = trial.Trial(load(), tmp_path, [], tmp_path / "out", "http://127.0.0.1:1/")
-    assert ours.pip()[-2:] == ["--find-links", f"{tmp_path}/out/packages/python"]
-    assert "--no-index" in ours.pip()
-    assert ours.maven == f"file://{tmp_path}/out/packages/maven"
-    published = trial.Trial(load(), tmp_path, [])
-    assert published.pip() == ["--only-binary", ":all:"]
-    assert (published.npm, published.maven) == ("https://registry.npmjs.org/", "https://repo1.maven.org/maven2")
