@@ -41,7 +41,7 @@ WINDOWS = re.compile(r"(api-ms-win-.*|kernel32|ntdll|ws2_32|bcrypt(primitives)?|
 
 @dataclass(frozen=True)
 class Package:
-    """A package that users install: a wheel, an npm tarball, a jar, or the archive of a program."""
+    """A package that users install: a wheel, a source distribution, an npm tarball, a jar, a crate, or an archive."""
 
     path: Path
     budget: int
@@ -50,12 +50,9 @@ class Package:
     @property
     def files(self) -> dict[str, bytes]:
         """The contents of each file in the package, by path."""
-        if self.path.suffix in (".tgz", ".gz"):
+        if self.path.suffix in (".tgz", ".gz", ".crate"):
             with tarfile.open(self.path) as archive:
-                members = [
-                    (member.name, archive.extractfile(member)) for member in archive.getmembers() if member.isfile()
-                ]
-                return {name: opened.read() for name, opened in members if opened}
+                return {member.name: archive.extractfile(member).read() for member in archive if member.isfile()}
         with zipfile.ZipFile(self.path) as archive:
             return {name: archive.read(name) for name in archive.namelist() if not name.endswith("/")}
 
@@ -68,7 +65,7 @@ def is_binary(content: bytes) -> bool:
 def packages(folder: Path) -> list[Package]:
     """Every package that users install, with its budget."""
     # The command `redlock` is the largest of them: docs/releasing.md has its size.
-    small = ("python/*.whl", "npm/*.tgz", "archives/*")
+    small = ("python/*", "npm/*.tgz", "archives/*", "crates/*")
     found = [(path, 3 * MEGABYTE) for kind in small for path in sorted(folder.glob(kind))]
     jars = [
         path for path in sorted(folder.glob("maven/**/*.jar")) if not re.search(r"-(sources|javadoc)\.jar$", path.name)

@@ -1,7 +1,7 @@
 """Installs and uses the packages as users do: without cargo on the PATH, and from a registry on loopback.
 
     python3 -m release.smoke OUT [--quick | --suites]
-    python3 -m release.smoke --published [--patience SECONDS]
+    python3 -m release.smoke --published
 
 The default is every available Python, Node and JDK on this machine, and several versions of Kotlin. --quick takes one
 of each, and the oldest and the newest Kotlin. Each consumer acquires locks: in memory, and, if there is a server,
@@ -40,13 +40,12 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one Python, one Node, one JDK, two Kotlins")
     parser.add_argument("--suites", action="store_true", help="the packages' own tests instead, on what was installed")
     parser.add_argument("--published", action="store_true", help="what the public registries have, and the crate")
-    parser.add_argument("--patience", metavar="SECONDS", type=float, default=1800, help="with --published: try again")
     given = parser.parse_args()
     if bool(given.out) == given.published:
         parser.error("name either OUT or --published")
     if given.published:
         with working() as (work, servers):
-            here = Here(Trial(load(), work, servers, patience=given.patience))
+            here = Here(Trial(load(), work, servers, patience=1800))
             here.quick()
             here.crate()
         return

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -163,17 +161,6 @@ def test_a_text_that_is_given_is_needed(crate):
     put(napi, LICENSE=MIT)
     with pytest.raises(Refused, match="has its text now"):
         licences.texts(napi)
-
-
-def test_a_published_crate_has_its_licence_and_readme(tmp_path):
-    command = ["cargo", "package", "--locked", "--no-verify", "--allow-dirty", "--package=redlock-core"]
-    done = subprocess.run([*command, "--target-dir", tmp_path], cwd=ROOT, check=True, capture_output=True, text=True)
-    assert "warning" not in done.stderr
-    (crate,) = tmp_path.glob("package/*.crate")
-    with tarfile.open(crate) as archive:
-        files = {name.partition("/")[2]: archive.extractfile(name) for name in archive.getnames()}
-        assert files["LICENSE"].read() == (ROOT / "LICENSE").read_bytes()
-        assert files["README.md"].read() == (ROOT / "core" / "README.md").read_bytes()
 
 
 def test_cargo_deny_accepts_the_same_licences():
