@@ -3,8 +3,8 @@
     python3 -m release.checks OUT [--complete]
 
 checks all of OUT/packages and prints a line for each fault. --complete also demands the files of all published targets.
-It runs the public checkers (twine, check-wheel-contents, auditwheel, abi3audit, publint, attw) and adds checks that
-those lack.
+It runs the public checkers (twine, check-wheel-contents, abi3audit, publint, attw) and adds checks that those lack.
+auditwheel is not among them: what it refuses in a wheel, `elf` refuses in every kind of package.
 """
 
 from __future__ import annotations
@@ -12,17 +12,15 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import subprocess
 import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from release import toolchain
-from release.commands import Refused, in_one_line, run
+from release.commands import ended, in_one_line, run, shown
 from release.native import remapped
 from release.pack import SUMS, sums
 from release.sbom import LICENCES, SBOM
@@ -88,15 +86,10 @@ class Checks:
         if not holds:
             self.wrong.append(what)
 
-    def tool(self, name: str | Path, *arguments: str | Path, judge: Callable[[str], bool] | None = None) -> None:
-        """Run a checker. Exit code 0 means no fault, or, if `judge` is given, its verdict on the output."""
-        command = [toolchain.tools() / name, *arguments]
-        if not command[0].exists():
-            raise Refused(f"{command[0]} is missing: make packages-tools")
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-        well = judge(done.stdout) if judge else done.returncode == 0
-        shown = " ".join(Path(word).name for word in command)
-        self.demand(well, f"{shown}:\n{done.stdout.strip()}")
+    def tool(self, name: str | Path, *arguments: str | Path) -> None:
+        """Run a checker. An exit code other than 0 is a fault."""
+        done = ended([toolchain.tools() / name, *arguments])
+        self.demand(done.returncode == 0, shown(done))
 
     # ---- contents -----------------------------------------------------------------------------------------------
 
@@ -128,9 +121,6 @@ class Checks:
         for wheel in (path for path in files if path.suffix == ".whl"):
             # The wheel of a program has no library.
             self.tool("check-wheel-contents", *(["--ignore=W007"] if "-py3-none-" in wheel.name else []), wheel)
-            # auditwheel expects Alpine's name of the C library in a wheel for musl. `elf` checks those wheels instead.
-            if "manylinux" in wheel.name:
-                self.tool("auditwheel", "show", wheel, judge=audited)
             if "-abi3-" in wheel.name and "linux" in wheel.name:
                 self.tool("abi3audit", "--strict", wheel)
 
@@ -226,12 +216,6 @@ class Checks:
         there = {name: sha256 for name, sha256 in sums(self.folder).items() if name != SUMS}
         wrong = sorted({name for name, _ in listed.items() ^ there.items()})
         self.demand(not wrong, f"{SUMS}: {', '.join(wrong)}")
-
-
-def audited(said: str) -> bool:
-    """Whether auditwheel's output says that the wheel runs with glibc 2.17 or older."""
-    found = re.search(r'"manylinux_(\d+)_(\d+)_\w+"', said)
-    return found is not None and tuple(map(int, found.groups())) <= (2, 17)
 
 
 def binutils(content: bytes, program: str, *options: str) -> str:

@@ -115,20 +115,6 @@ def test_sums(tmp_path: Path, listed: str) -> None:
     assert found(tmp_path, "sums") == ["SHA256SUMS: x"]
 
 
-@pytest.mark.parametrize(
-    ("said", "well"),
-    [
-        ('is consistent with\nthe following platform tag: "manylinux_2_17_x86_64"', True),
-        ('is consistent with\nthe following platform tag: "manylinux_2_5_x86_64"', True),
-        ('is consistent with\nthe following platform tag: "manylinux_2_34_x86_64"', False),
-        ('is consistent with\nthe following platform tag: "musllinux_1_2_x86_64"', False),
-        ('is consistent with\nthe following platform tag: "linux_x86_64"', False),
-    ],
-)
-def test_the_verdict_of_auditwheel(said: str, well: bool) -> None:
-    assert checks.audited(said) is well
-
-
 def test_a_jar_without_its_libraries(tmp_path: Path) -> None:
     jars = tmp_path / "packages" / "maven"
     jars.mkdir(parents=True)
