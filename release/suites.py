@@ -33,7 +33,7 @@ def _python(here: Here) -> None:
     python = runtimes.at_hand()[0].venv(folder / "venv")
     _run([python, *PIP, "-r", ROOT / "python" / "requirements-dev.txt"], ROOT)
     _run([python, *PIP, "--no-cache-dir", *here.trial.pip(), wanted("redlock-core")], ROOT)
-    copy = _copy(folder / "checkout")
+    copy = copied(folder / "checkout")
     shutil.rmtree(copy / "python" / "redlock")
     _run([python, "-m", "pytest", "-q", "tests", "examples"], copy / "python")
 
@@ -45,7 +45,7 @@ def node(here: Here, musl: Path | None = None) -> None:
     libc = ["--libc=musl"] if musl else []
     folder, _, _ = here.npm_install(runtimes.nodes()[0], *libc)
     installed = folder / "node_modules"
-    copy = _copy(folder / "checkout") / "node"
+    copy = copied(folder / "checkout") / "node"
     shutil.copytree(installed / "redlock-core" / "dist", copy / "dist")
     # The development dependencies come from the checkout's node_modules, only the package itself does not.
     (copy / "node_modules").mkdir()
@@ -72,8 +72,8 @@ def _jvm(here: Here) -> None:
     _run(["mvn", "-q", "-B", "-ntp", "-f", "kotlin", "-Dredlock.profile=dev", "test", f"-Dredlock.tested={jar}"], ROOT)
 
 
-def _copy(folder: Path) -> Path:
-    """Copy all files to a folder that git tracks or would track, and return the folder."""
+def copied(folder: Path) -> Path:
+    """Make the folder, copy all files to it that git tracks or would track, and return it."""
     folder.mkdir()
     files = "git ls-files -z --cached --others --exclude-standard --deduplicate | xargs -0 ls -d 2>/dev/null"
     subprocess.run(["bash", "-c", f'{files} | tar -cf- -T- | tar -xf- -C "$0"', folder], cwd=ROOT, check=True)

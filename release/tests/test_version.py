@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from release import targets, toolchain
-from release.targets import ROOT
+from release.suites import copied
 
 NEXT = "98.76.5-rc.4"
 # Files that may contain the same number by chance: lists of versions, pinned packages, invented packages.
@@ -22,13 +21,7 @@ OTHERS = re.compile(
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """A copy of the repository's files."""
-    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(listing, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.split("\0")
-    for name in filter(None, names):
-        if (ROOT / name).is_file():
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, tmp_path / name)
-    return tmp_path
+    return copied(tmp_path / "copy")
 
 
 def bumped(copy: Path) -> bool:
