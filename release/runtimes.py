@@ -123,9 +123,9 @@ def old_node() -> Path | None:
 
 
 def _fetched_node(major: str) -> Path | None:
-    # npm leaves a Node out if it is not for this kind of machine.
+    # npm leaves a Node out on another system or processor. On a machine with musl, `_version` refuses it.
     node = fetched() / f"node-{major}" / "bin" / "node"
-    return node if node.exists() else None
+    return node if node.exists() and _version(node) else None
 
 
 def _node(major: str) -> Node | None:
