@@ -3,8 +3,8 @@
     python3 -m release.checks OUT [--complete]
 
 checks all of OUT/packages and prints a line for each fault. --complete also demands the files of all published targets.
-It runs the public checkers (twine, check-wheel-contents, auditwheel, abi3audit, publint, attw) and adds checks that
-those lack.
+It runs the public checkers (twine, check-wheel-contents, abi3audit, publint, attw) and adds checks that those lack.
+auditwheel is not among them: what it refuses in a wheel, `elf` refuses in every kind of package.
 """
 
 from __future__ import annotations
@@ -12,19 +12,17 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import shutil
-import subprocess
 import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from release import toolchain
+from release.commands import ended, in_one_line, run, shown
 from release.native import remapped
-from release.refused import Refused, in_one_line
+from release.pack import SUMS, sums
 from release.sbom import LICENCES, SBOM
 from release.targets import ROOT, Release, load, version
 
@@ -41,7 +39,7 @@ WINDOWS = re.compile(r"(api-ms-win-.*|kernel32|ntdll|ws2_32|bcrypt(primitives)?|
 
 @dataclass(frozen=True)
 class Package:
-    """A package that users install: a wheel, an npm tarball, a jar, or the archive of a program."""
+    """A package that users install: a wheel, a source distribution, an npm tarball, a jar, a crate, or an archive."""
 
     path: Path
     budget: int
@@ -50,19 +48,11 @@ class Package:
     @property
     def files(self) -> dict[str, bytes]:
         """The contents of each file in the package, by path."""
-        if self.path.suffix in (".tgz", ".gz"):
+        if self.path.suffix in (".tgz", ".gz", ".crate"):
             with tarfile.open(self.path) as archive:
-                members = [
-                    (member.name, archive.extractfile(member)) for member in archive.getmembers() if member.isfile()
-                ]
-                return {name: opened.read() for name, opened in members if opened}
+                return {member.name: archive.extractfile(member).read() for member in archive if member.isfile()}
         with zipfile.ZipFile(self.path) as archive:
             return {name: archive.read(name) for name in archive.namelist() if not name.endswith("/")}
-
-    @property
-    def has_binaries(self) -> bool:
-        """Whether it contains compiled code."""
-        return any(is_binary(content) for content in self.files.values())
 
 
 def is_binary(content: bytes) -> bool:
@@ -73,7 +63,7 @@ def is_binary(content: bytes) -> bool:
 def packages(folder: Path) -> list[Package]:
     """Every package that users install, with its budget."""
     # The command `redlock` is the largest of them: docs/releasing.md has its size.
-    small = ("python/*.whl", "npm/*.tgz", "archives/*")
+    small = ("python/*", "npm/*.tgz", "archives/*", "crates/*")
     found = [(path, 3 * MEGABYTE) for kind in small for path in sorted(folder.glob(kind))]
     jars = [
         path for path in sorted(folder.glob("maven/**/*.jar")) if not re.search(r"-(sources|javadoc)\.jar$", path.name)
@@ -96,15 +86,10 @@ class Checks:
         if not holds:
             self.wrong.append(what)
 
-    def tool(self, name: str | Path, *arguments: str | Path, judge: Callable[[str], bool] | None = None) -> None:
-        """Run a checker. Exit code 0 means no fault, or, if `judge` is given, its verdict on the output."""
-        command = [toolchain.tools() / name, *arguments]
-        if not command[0].exists():
-            raise Refused(f"{command[0]} is missing: make packages-tools")
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-        well = judge(done.stdout) if judge else done.returncode == 0
-        shown = " ".join(Path(word).name for word in command)
-        self.demand(well, f"{shown}:\n{done.stdout.strip()}")
+    def tool(self, name: str | Path, *arguments: str | Path) -> None:
+        """Run a checker. An exit code other than 0 is a fault."""
+        done = ended([toolchain.tools() / name, *arguments])
+        self.demand(done.returncode == 0, shown(done))
 
     # ---- contents -----------------------------------------------------------------------------------------------
 
@@ -119,7 +104,7 @@ class Checks:
         # A checkout without symbolic links has a file with the link's target in place of the licence.
         texts = [content for path, content in files.items() if Path(path).name == "LICENSE"]
         self.demand((ROOT / "LICENSE").read_bytes() in texts, f"{name}: no LICENSE, or another one")
-        if package.has_binaries:
+        if any(map(is_binary, files.values())):
             self.demand(LICENCES in leaves, f"{name}: no {LICENCES}")
             self.demand(SBOM in leaves, f"{name}: no {SBOM}")
         private = [str(path).encode() for path, _ in remapped()]
@@ -136,9 +121,6 @@ class Checks:
         for wheel in (path for path in files if path.suffix == ".whl"):
             # The wheel of a program has no library.
             self.tool("check-wheel-contents", *(["--ignore=W007"] if "-py3-none-" in wheel.name else []), wheel)
-            # auditwheel expects Alpine's name of the C library in a wheel for musl. `elf` checks those wheels instead.
-            if "manylinux" in wheel.name:
-                self.tool("auditwheel", "show", wheel, judge=audited)
             if "-abi3-" in wheel.name and "linux" in wheel.name:
                 self.tool("abi3audit", "--strict", wheel)
 
@@ -228,30 +210,20 @@ class Checks:
             self.demand(WINDOWS.fullmatch(library.lower()), f"{name} needs {library}")
 
     def sums(self) -> None:
-        """Check that SHA256SUMS lists every file, with the right sum."""
-        listed = {line.split("  ", 1)[1] for line in (self.folder / "SHA256SUMS").read_text().splitlines()}
-        there = {str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()} - {
-            "SHA256SUMS"
-        }
-        self.demand(listed == there, f"SHA256SUMS: {sorted(listed ^ there)}")
-        done = subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=self.folder, check=False)
-        self.demand(done.returncode == 0, "SHA256SUMS: wrong")
-
-
-def audited(said: str) -> bool:
-    """Whether auditwheel's output says that the wheel runs with glibc 2.17 or older."""
-    found = re.search(r'"manylinux_(\d+)_(\d+)_\w+"', said)
-    return found is not None and tuple(map(int, found.groups())) <= (2, 17)
+        """Check that SHA256SUMS has every file and its sum."""
+        lines = (self.folder / SUMS).read_text(encoding="utf-8").splitlines()
+        listed = {name: sha256 for sha256, name in (line.split("  ", 1) for line in lines)}
+        there = {name: sha256 for name, sha256 in sums(self.folder).items() if name != SUMS}
+        wrong = sorted({name for name, _ in listed.items() ^ there.items()})
+        self.demand(not wrong, f"{SUMS}: {', '.join(wrong)}")
 
 
 def binutils(content: bytes, program: str, *options: str) -> str:
     """The output of readelf or objdump about a binary."""
-    if not shutil.which(program):
-        raise Refused(f"{program} is missing: install binutils")
     with tempfile.NamedTemporaryFile() as file:
         file.write(content)
         file.flush()
-        return subprocess.run([program, *options, file.name], check=True, capture_output=True, text=True).stdout
+        return run([program, *options, file.name])
 
 
 def check(out: Path, *, complete: bool) -> list[str]:

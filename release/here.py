@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from release import kotlins, runtimes
-from release.refused import Refused
+from release.commands import Refused, ended, run, shown
 from release.runtimes import Node, Runtime
 from release.targets import Program, Target, version
-from release.trial import CONSUMERS, JVM_MAIN, Trial, bare, ended, refused, run, shown, size_of, wanted
+from release.trial import CONSUMERS, JVM_MAIN, Trial, bare, refused, size_of, wanted
 
 LOAD = ["--eval", 'import("redlock-core").catch((error) => { console.error(error.message); process.exit(1); })']
 PIP = ["-m", "pip", "install", "--no-cache-dir", "--disable-pip-version-check"]

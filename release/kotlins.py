@@ -10,8 +10,9 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from release import downloads
-from release.trial import CONSUMERS, run
+from release import runtimes
+from release.commands import run
+from release.trial import CONSUMERS
 
 if TYPE_CHECKING:
     from release.here import Here
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 MAIN = "dev.redlock.consumer.UseKt"
 # The local Maven repository, kept between trials: filling an empty one takes minutes.
-REPOSITORY = downloads.FOLDER / "maven"
+REPOSITORY = runtimes.FOLDER / "maven"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ checks on GitHub that each action's commit belongs to its tag.
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import subprocess
@@ -41,12 +40,5 @@ def check() -> int:
     return sum(subprocess.run(command, cwd=ROOT, check=False).returncode != 0 for command in commands)
 
 
-def main() -> None:
-    """The command line, as in the module's documentation."""
-    description = (__doc__ or "").splitlines()[0]
-    argparse.ArgumentParser(prog="python3 -m release.lint", description=description).parse_args()
-    sys.exit(1 if check() else 0)
-
-
 if __name__ == "__main__":
-    main()
+    sys.exit(1 if check() else 0)

@@ -1,6 +1,6 @@
 """Compiles everything for one target: the native libraries, the wheels, which contain theirs, and the programs.
 
-    python3 -m release.native TARGET OUT [--profile dist|dev] [--abi ABI]... [--only PART]...
+    python3 -m release.native TARGET OUT [--profile dist|dev] [--abi ABI]...
 
 writes OUT/TARGET/: the Node module and the JVM libraries under their names in packages, `wheels/`, `programs/`. The
 profile `dist` is for publishing: on Linux, zig links, so that the result runs with an old C library. The result is the
@@ -21,14 +21,12 @@ import zipfile
 from pathlib import Path
 
 from release import sbom, toolchain
-from release.refused import Refused, in_one_line
+from release.commands import Refused, in_one_line
 from release.targets import ROOT, Release, Target, load
 
 # The date of every file in an archive, in Unix seconds: 1980-01-01, the earliest that a wheel can hold. It is not the
 # commit's date, because a change of it makes cargo compile all C code and everything that needs it again.
 EPOCH = "315532800"
-
-PARTS = ("node", "jvm", "python", "programs")
 
 # The options with which maturin builds a wheel for an interpreter that need not be installed here.
 ABIS = {
@@ -174,14 +172,12 @@ def main() -> None:
     parser.add_argument("out", metavar="OUT", type=Path)
     parser.add_argument("--profile", choices=("dist", "dev"), default="dist")
     parser.add_argument("--abi", action="append", choices=list(ABIS), help="default: all of targets.json")
-    parser.add_argument("--only", action="append", choices=PARTS, help="default: all")
     given = parser.parse_args()
     target = release.host() if given.target == "host" else release.target(given.target)
     job = Build(release, target, given.out.resolve(), given.profile, given.abi or release.python.abis)
-    for part in PARTS:
-        if part in (given.only or PARTS):
-            print(f"== {target.rust}: {part}", file=sys.stderr, flush=True)
-            getattr(job, part)()
+    for part in (job.node, job.jvm, job.python, job.programs):
+        print(f"== {target.rust}: {part.__name__}", file=sys.stderr, flush=True)
+        part()
     print(job.folder)
 
 

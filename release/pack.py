@@ -21,7 +21,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tarfile
 import tempfile
 import zipfile
@@ -30,10 +29,11 @@ from pathlib import Path
 from typing import Any
 
 from release import native, sbom, toolchain
-from release.refused import Refused, in_one_line
+from release.commands import Refused, in_one_line, run
 from release.targets import ROOT, Npm, OnNpm, Program, Release, Target, load, version
 
 LICENCE = ROOT / "LICENSE"
+SUMS = "SHA256SUMS"
 # The shells for which an archive has completions, and the names under which they load them.
 COMPLETIONS = {"bash": "{}.bash", "fish": "{}.fish", "zsh": "_{}"}
 
@@ -57,9 +57,8 @@ class Packer:
             for wheel in sorted((self.out / target.rust / "wheels").glob("*.whl")):
                 shutil.copy(wheel, folder)
         for project in (self.release.python.folder, self.release.program.folder):
-            sdist = [str(toolchain.tools() / "maturin"), "sdist", "--out", str(folder)]
-            # Quiet, because maturin prints an error for something optional and then succeeds.
-            self._run(*sdist, cwd=ROOT / project, quiet=True, SOURCE_DATE_EPOCH=native.EPOCH)
+            sdist = [toolchain.tools() / "maturin", "sdist", "--out", folder]
+            run(sdist, cwd=ROOT / project, env=os.environ | {"SOURCE_DATE_EPOCH": native.EPOCH})
 
     def npm(self) -> None:
         """Make the packages of the library and of the programs, and a package with compiled files for each target."""
@@ -98,7 +97,7 @@ class Packer:
 
     def _npm_library(self, library: Npm) -> None:
         folder = ROOT / library.folder
-        self._run("node", "scripts/build.mjs", "--javascript", cwd=folder)
+        run(["node", "scripts/build.mjs", "--javascript"], cwd=folder)
         compiled = [
             path for path in (folder / "dist").rglob("*") if path.name.endswith((".js", ".mjs", ".d.ts", ".d.mts"))
         ]
@@ -124,7 +123,7 @@ class Packer:
                 # Uploads between machines of a workflow lose the mode.
                 place.chmod(0o755 if name.startswith("bin/") else 0o644)
             Path(work, "package.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-            self._run("npm", "pack", "--silent", "--pack-destination", str(self.packages / "npm"), cwd=work, quiet=True)
+            run(["npm", "pack", "--silent", "--pack-destination", self.packages / "npm"], cwd=Path(work))
 
     def maven(self) -> None:
         """Make the JVM modules, in the layout of a Maven repository."""
@@ -140,12 +139,10 @@ class Packer:
             (natives / "META-INF").mkdir()
             sbom.write(module.crate, [target.rust for target in self.targets], natives / "META-INF")
             # Builds in a folder of its own, so that neither the checkout nor the local repository changes.
-            self._run(
-                *("mvn", "-q", "-B", "-ntp", "-f", module.folder, "-Ppackages", "deploy"),
-                *("-Dmaven.test.skip=true", "-Dmdep.skip=true", "-Dmaven.install.skip=true"),
-                *(f"-Dredlock.natives={natives}", f"-Dredlock.build={Path(work, 'build')}"),
-                f"-DaltDeploymentRepository=packed::file://{repository}",
-            )
+            maven = ["mvn", "-q", "-B", "-ntp", "-f", module.folder, "-Ppackages", "deploy"]
+            maven += ["-Dmaven.test.skip=true", "-Dmdep.skip=true", "-Dmaven.install.skip=true"]
+            maven += [f"-Dredlock.natives={natives}", f"-Dredlock.build={Path(work, 'build')}"]
+            run([*maven, f"-DaltDeploymentRepository=packed::file://{repository}"], cwd=ROOT)
 
     def crates(self, verify: bool) -> None:
         """Make the crates of the library and the programs."""
@@ -154,7 +151,7 @@ class Packer:
         packages = [f"--package={crate}" for crate in crates]
         how = [] if verify else ["--no-verify"]
         # --allow-dirty, so that a change can be tried before it is committed.
-        self._run("cargo", "package", "--locked", "--quiet", "--allow-dirty", *how, *packages)
+        run(["cargo", "package", "--locked", "--quiet", "--allow-dirty", *how, *packages], cwd=ROOT)
         made = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "package"
         for crate in crates:
             shutil.copy(made / f"{crate}-{version()}.crate", folder)
@@ -188,7 +185,7 @@ class Packer:
             # Uploads between machines of a workflow lose the mode.
             runs = shutil.copyfile(here, Path(work, program.name))
             runs.chmod(0o755)
-            self._run(str(runs), "man", str(folder / "man"))
+            run([runs, "man", folder / "man"])
             (folder / "completions").mkdir()
             for shell, name in COMPLETIONS.items():
                 script = subprocess.run([runs, "completions", shell], check=True, stdout=subprocess.PIPE).stdout
@@ -196,11 +193,9 @@ class Packer:
 
     def sums(self) -> None:
         """Write SHA256SUMS."""
-        paths = sorted(path for path in self.packages.rglob("*") if path.is_file() and path.name != "SHA256SUMS")
-        lines = [
-            f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(self.packages)}\n" for path in paths
-        ]
-        (self.packages / "SHA256SUMS").write_text("".join(lines), encoding="utf-8")
+        (self.packages / SUMS).unlink(missing_ok=True)
+        lines = [f"{sha256}  {name}\n" for name, sha256 in sums(self.packages).items()]
+        (self.packages / SUMS).write_text("".join(lines), encoding="utf-8")
 
     def _fresh(self, name: str) -> Path:
         folder = self.packages / name
@@ -208,19 +203,11 @@ class Packer:
         folder.mkdir(parents=True)
         return folder
 
-    def _run(self, *command: str, cwd: str | Path = ROOT, quiet: bool = False, **variables: str) -> None:
-        # On Windows, mvn and npm are scripts, which subprocess finds only by their full name.
-        program = shutil.which(command[0])
-        if program is None:
-            raise Refused(f"{command[0]} is missing")
-        stdout = subprocess.DEVNULL if quiet else None
-        stderr = subprocess.PIPE if quiet else None
-        done = subprocess.run(
-            [program, *command[1:]], cwd=cwd, env=os.environ | variables, stdout=stdout, stderr=stderr, text=True
-        )
-        if done.returncode:
-            sys.stderr.write(done.stderr or "")
-            done.check_returncode()
+
+def sums(folder: Path) -> dict[str, str]:
+    """The sha256 of each file in a folder, by its path there."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def _archive(folder: Path, packed: Path, program: str, *, windows: bool) -> None:

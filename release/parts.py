@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from release.refused import Refused
+from release.commands import Refused, run
 from release.targets import ROOT, Target, load
 
 TEXTS = Path(__file__).with_name("licences")
@@ -216,7 +215,7 @@ def _of_zig(folder: str, about: str, licence: str, text: str) -> Part:
 
 def _std_libraries() -> set[str]:
     """The crates in this compiler's standard library."""
-    folder = Path(_run("rustc", "--print", "sysroot").strip()) / "lib" / "rustlib"
+    folder = Path(_run("rustc", "--print", "sysroot")) / "lib" / "rustlib"
     files = {file.name for file in folder.glob("*/lib/*.rlib")}
     names = {re.sub(r"^lib(.*)-[0-9a-f]+\.rlib$", r"\1", file) for file in files}
     return {name for name in names if not name.startswith("rustc_std_workspace_")}
@@ -234,7 +233,4 @@ def _cargo(*arguments: str) -> str:
 
 @cache
 def _run(*command: str) -> str:
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Refused(f"{' '.join(command)}: {done.stderr.strip()}")
-    return done.stdout
+    return run([*command], cwd=ROOT)

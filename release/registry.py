@@ -39,8 +39,6 @@ class Registry(http.server.ThreadingHTTPServer):
             tarball = f"{name}/-/{path.name}"
             integrity = "sha512-" + base64.b64encode(hashlib.sha512(content).digest()).decode()
             manifest["dist"] = {"tarball": self.url + tarball, "integrity": integrity}
-            if manifest.get("scripts", {}).keys() & {"preinstall", "install", "postinstall"}:
-                manifest["hasInstallScript"] = True
             known = {"name": name, "versions": {version: manifest}, "dist-tags": {"latest": version}}
             self.answers |= {name: json.dumps(known).encode(), tarball: content}
 

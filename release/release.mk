@@ -13,7 +13,7 @@ packages-trial: python node kotlin packages-tools
 		python3 -m release.smoke target/packages --quick
 
 release-test: packages-tools
-	$(call step,release-tests,Packages: tests of what makes them) $(pytest) release/tests release/emulated/tests
+	$(call step,release-tests,Packages: tests of what makes them) $(pytest) release/tests tests/emulated
 
 packages-test: packages-trial release-test
 
@@ -32,13 +32,15 @@ packages-all: packages-tools
 	$(call say,Packages for every target that can be built here)
 	rm -rf $(PACKAGES)
 	python3 -m release.native host $(PACKAGES)
-	for target in $$(python3 -m release.targets crossed); do python3 -m release.native $$target $(PACKAGES) --abi abi3; done
-	python3 -m release.toolchain $$(python3 -m release.targets unlinked)
+	for target in $$(python3 -m release.targets crossed); do \
+		python3 -m tests.emulated.std $$target python3 -m release.native $$target $(PACKAGES) --abi abi3; done
+	for target in $$(python3 -m release.targets unlinked); do \
+		python3 -m tests.emulated.std $$target python3 -m release.toolchain $$target; done
 	python3 -m release.pack $(PACKAGES) --verify-crates
 	python3 -m release.checks $(PACKAGES)
 	$(call say,Installed and used: here; in emulators; their whole suites here)
 	python3 -m release.smoke $(PACKAGES)
 	python3 -m release.smoke $(PACKAGES) --suites
-	python3 -m release.smoke $(PACKAGES) --root sid --root debian11 --root arm64 --root musl --root arm64-musl --root wine
+	python3 -m tests.emulated.elsewhere $(PACKAGES) sid debian11 arm64 musl arm64-musl wine
 	$(call say,The same to the byte when built elsewhere)
 	python3 -m release.reproduce $(PACKAGES)

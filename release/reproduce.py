@@ -1,6 +1,6 @@
 """Builds this machine's files in OUT again, in another folder, and prints whether they are the same to the byte.
 
-    python3 -m release.reproduce OUT [--abi ABI]...
+    python3 -m release.reproduce OUT
 
 The second build uses a clone of the last commit and a target folder of its own: it reuses nothing of the first.
 """
@@ -8,24 +8,18 @@ The second build uses a clone of the last commit and a target folder of its own:
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from release.refused import Refused, in_one_line
+from release.commands import Refused, in_one_line
+from release.pack import sums
 from release.targets import ROOT, Target, load
 
 
-def sums(folder: Path) -> dict[str, str]:
-    """The sha256 of each file in a folder, by path."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-
-
-def rebuilt(target: Target, abis: list[str]) -> dict[str, str]:
+def rebuilt(target: Target) -> dict[str, str]:
     """Build again in a clone, whose folder has a long name with a space; return the sums of the files."""
     with tempfile.TemporaryDirectory(prefix="redlock-somewhere-else-") as work:
         clone = Path(work, "a clone")
@@ -34,8 +28,7 @@ def rebuilt(target: Target, abis: list[str]) -> dict[str, str]:
         (clone / "target").mkdir()
         (clone / "target" / "release-tools").symlink_to(ROOT / "target" / "release-tools")
         environment = {name: value for name, value in os.environ.items() if not name.startswith("CARGO_TARGET")}
-        chosen = [word for abi in abis for word in ("--abi", abi)]
-        command = [sys.executable, "-m", "release.native", target.rust, str(Path(work, "out")), *chosen]
+        command = [sys.executable, "-m", "release.native", target.rust, str(Path(work, "out"))]
         subprocess.run(command, cwd=clone, env=environment, check=True)
         return sums(Path(work, "out", target.rust))
 
@@ -44,7 +37,6 @@ def rebuilt(target: Target, abis: list[str]) -> dict[str, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python3 -m release.reproduce", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("out", metavar="OUT", type=Path)
-    parser.add_argument("--abi", action="append", help="the wheels to compare; default: all of targets.json")
     given = parser.parse_args()
     target = load().host()
     first = sums(given.out / target.rust)
@@ -53,7 +45,7 @@ def main() -> None:
     changed = subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
     if changed.stdout:
         raise Refused("the second build uses the last commit, but there are changes: commit or stash them first")
-    second = rebuilt(target, given.abi or load().python.abis)
+    second = rebuilt(target)
     for name in sorted(first.keys() | second.keys()):
         same = first.get(name) == second.get(name)
         print(f"{first.get(name, 'missing'):64}  {'same' if same else 'OTHER: ' + second.get(name, 'missing')}  {name}")

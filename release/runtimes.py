@@ -2,7 +2,8 @@
 
     python3 -m release.runtimes     fetches the versions that are not here yet, and lists all
 
-A version that is not available is left out, and `missing` says why. Fetched ones are in target/release-runtimes.
+A version that is not available is left out, and `missing` says why. npm installs the versions of Node and npm that
+runtimes.json names into target/release-runtimes: they are only for trying packages, and never part of one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -19,9 +19,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from release import downloads
-from release.refused import Refused
+from release.commands import Refused, ended, run
 from release.targets import ROOT
+
+FOLDER = ROOT / "target" / "release-runtimes"
 
 PYTHONS = ["3.10", "3.11", "3.12", "3.13", "3.14", "3.14t", "3.15"]
 # Each with the npm that is tried with it.
@@ -66,21 +67,14 @@ def pythons() -> list[Runtime]:
     """
     folders = [Path(folder) for folder in os.get_exec_path()] + sorted(Path.home().glob(".pyenv/versions/*/bin"))
     pattern = re.compile(r"python3(\.\d+t?)?(\.exe)?")
-    candidates = [path for folder in folders for path in _listed(folder) if pattern.fullmatch(path.name)]
-    found = {_short(python.version): python for python in map(_ask_python, reversed(candidates)) if python}
+    paths = [path for folder in folders for path in sorted(folder.glob("python3*")) if pattern.fullmatch(path.name)]
+    found = {_short(python.version): python for python in map(_ask_python, reversed(paths)) if python}
     return list(_each("Python", PYTHONS, found.get))
 
 
 def _short(version: str) -> str:
     """Its major and minor version, and `t` if it is free-threaded: 3.14t."""
-    return ".".join(map(str, numbers(version)[:2])) + ("t" if version.endswith("t") else "")
-
-
-def _listed(folder: Path) -> list[Path]:
-    try:
-        return sorted(folder.iterdir())
-    except OSError:
-        return []
+    return re.sub(r"^(\d+\.\d+)[^t]*", r"\1", version)
 
 
 def _ask_python(path: Path) -> Runtime | None:
@@ -107,6 +101,16 @@ class Node:
 
 
 @cache
+def fetched() -> Path:
+    """The folder with the packages of runtimes.json. npm installs a Node only on a machine of its kind."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    shutil.copy(ROOT / "release" / "runtimes.json", FOLDER / "package.json")
+    options = ["--ignore-scripts", "--no-bin-links", "--no-package-lock", "--no-audit", "--no-fund"]
+    run(["npm", "install", "--prefix", FOLDER, *options], cwd=FOLDER)
+    return FOLDER / "node_modules"
+
+
+@cache
 def nodes() -> list[Node]:
     """One Node of each supported long-term release, and the newest."""
     return list(_each("Node", NODES, _node))
@@ -115,18 +119,20 @@ def nodes() -> list[Node]:
 @cache
 def old_node() -> Path | None:
     """A Node that is too old for the package, or None."""
-    return next(_each("Node", ["18"], lambda major: downloads.fetch(f"node-{major}") / "bin" / "node"), None)
+    return next(_each("Node", ["18"], _fetched_node), None)
+
+
+def _fetched_node(major: str) -> Path | None:
+    # npm leaves a Node out on another system or processor. On a machine with musl, `_version` refuses it.
+    node = fetched() / f"node-{major}" / "bin" / "node"
+    return node if node.exists() and _version(node) else None
 
 
 def _node(major: str) -> Node | None:
     found = shutil.which("node")
-    if found and _version(Path(found)).startswith(f"{major}."):
-        path = Path(found)
-    elif f"node-{major}" in downloads.PINS:
-        path = downloads.fetch(f"node-{major}") / "bin" / "node"
-    else:
-        return None
-    return with_npm(path, downloads.fetch(f"npm-{NODES[major]}"))
+    own = found and _version(Path(found)).startswith(f"{major}.")
+    path = Path(found) if own else _fetched_node(major)
+    return with_npm(path, fetched() / f"npm-{NODES[major]}") if path else None
 
 
 def with_npm(node: Path, npm: Path) -> Node:
@@ -137,7 +143,7 @@ def with_npm(node: Path, npm: Path) -> Node:
 
 
 def _version(node: Path) -> str:
-    return run([node, "--version"]).strip().removeprefix("v")
+    return run([node, "--version"]).removeprefix("v")
 
 
 @cache
@@ -175,7 +181,7 @@ def _java_homes() -> list[Path]:
 def _ask_java(home: Path) -> Runtime | None:
     java = home.resolve() / "bin" / ("java.exe" if os.name == "nt" else "java")
     try:
-        said = run([java, "-XshowSettings:properties", "-version"], stderr=subprocess.STDOUT)
+        said = ended([java, "-XshowSettings:properties", "-version"]).stderr
     except Refused:
         return None
     version = re.search(r"^ *java\.specification\.version = (\d+)", said, re.MULTILINE)
@@ -205,29 +211,10 @@ def _each(name: str, versions: Iterable[str], find: Callable[[str], Any]) -> Ite
             if found := find(version):
                 yield found
                 continue
-            reason = "none on this machine, and it is not fetched from anywhere"
+            reason = "none on this machine"
         except Refused as error:
-            reason = str(error)
+            reason = str(error).splitlines()[-1]
         missing.append(f"{name} {version}: {reason}".strip())
-
-
-def run(command: list[str | Path], *, cwd: Path | None = None, stderr: int = subprocess.PIPE) -> str:
-    """The output of a command. Raises Refused if it fails or does not start."""
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, text=True, cwd=cwd, timeout=300
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise Refused(f"{command[0]} cannot be run: {error}") from None
-    if done.returncode:
-        said = [line for line in (done.stderr or "").splitlines() if line.strip()]
-        raise Refused(f"{command[0]} failed: {said[-1] if said else f'exit {done.returncode}'}")
-    return done.stdout
-
-
-def numbers(version: str) -> tuple[int, ...]:
-    """The numbers of a version: (3, 15, 0) for 3.15.0rc1."""
-    return tuple(int(part) for part in re.findall(r"\d+", version.split("-")[0])[:3])
 
 
 if __name__ == "__main__":

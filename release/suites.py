@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from release import runtimes
-from release.emulated import roots
-from release.refused import Refused
+from release.commands import Refused
 from release.targets import ROOT, version
 from release.trial import wanted
 
@@ -22,27 +21,10 @@ PIP = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
 
 
 def run(here: Here) -> None:
-    """Run all suites on this machine, and Node's again with a Node for musl and this machine's servers."""
-    _said("Python")
-    _python(here)
-    _said("Node")
-    _node(here, None)
-    _said("JVM")
-    _jvm(here)
-    if not (here.trial.packages.parent / roots.RECIPES["musl"].target).is_dir():
-        print("left out: whole suites with musl: nothing was built for it", file=sys.stderr)
-        return
-    try:
-        musl = roots.root("musl")
-    except roots.Unsupported as error:
-        print(f"left out: whole suites with musl: {error}", file=sys.stderr)
-        return
-    _said("Node with musl")
-    _node(here, musl.on_host / musl.recipe.node.lstrip("/"))
-
-
-def _said(name: str) -> None:
-    print(f"== the whole suite of {name}, against what is installed", file=sys.stderr, flush=True)
+    """Run all suites on this machine."""
+    for name, suite in {"Python": _python, "Node": node, "JVM": _jvm}.items():
+        print(f"== the whole suite of {name}, against what is installed", file=sys.stderr, flush=True)
+        suite(here)
 
 
 def _python(here: Here) -> None:
@@ -51,17 +33,19 @@ def _python(here: Here) -> None:
     python = runtimes.at_hand()[0].venv(folder / "venv")
     _run([python, *PIP, "-r", ROOT / "python" / "requirements-dev.txt"], ROOT)
     _run([python, *PIP, "--no-cache-dir", *here.trial.pip(), wanted("redlock-core")], ROOT)
-    copy = _copy(folder / "checkout")
+    copy = copied(folder / "checkout")
     shutil.rmtree(copy / "python" / "redlock")
     _run([python, "-m", "pytest", "-q", "tests", "examples"], copy / "python")
 
 
-def _node(here: Here, node: Path | None) -> None:
-    """Runs in a copy of the package's folder, with the installed compiled files."""
-    libc = ["--libc=musl"] if node else []
+def node(here: Here, musl: Path | None = None) -> None:
+    """Runs in a copy of the package's folder, with the installed compiled files. `musl` is a Node for musl that runs on
+    this machine; the default is this machine's own Node.
+    """
+    libc = ["--libc=musl"] if musl else []
     folder, _, _ = here.npm_install(runtimes.nodes()[0], *libc)
     installed = folder / "node_modules"
-    copy = _copy(folder / "checkout") / "node"
+    copy = copied(folder / "checkout") / "node"
     shutil.copytree(installed / "redlock-core" / "dist", copy / "dist")
     # The development dependencies come from the checkout's node_modules, only the package itself does not.
     (copy / "node_modules").mkdir()
@@ -72,11 +56,11 @@ def _node(here: Here, node: Path | None) -> None:
     fixtures.mkdir()
     for entry in (ROOT / "node" / "test" / "fixtures" / "node_modules").iterdir():
         (fixtures / entry.name).symlink_to(copy if entry.name == "redlock-core" else entry)
-    program = str(node or shutil.which("node"))
+    program = str(musl or shutil.which("node"))
     tests = sorted(
         str(path.relative_to(copy)) for kind in ("test", "examples") for path in (copy / kind).glob("*.test.mjs")
     )
-    if node:
+    if musl:
         # Jest and Vitest are installed for this machine's C library and do not run with musl.
         tests.remove("test/runners.test.mjs")
     _run([program, "--test", "--test-reporter=dot", "--test-timeout=240000", *tests], copy)
@@ -88,8 +72,8 @@ def _jvm(here: Here) -> None:
     _run(["mvn", "-q", "-B", "-ntp", "-f", "kotlin", "-Dredlock.profile=dev", "test", f"-Dredlock.tested={jar}"], ROOT)
 
 
-def _copy(folder: Path) -> Path:
-    """Copy all files to a folder that git tracks or would track, and return the folder."""
+def copied(folder: Path) -> Path:
+    """Make the folder, copy all files to it that git tracks or would track, and return it."""
     folder.mkdir()
     files = "git ls-files -z --cached --others --exclude-standard --deduplicate | xargs -0 ls -d 2>/dev/null"
     subprocess.run(["bash", "-c", f'{files} | tar -cf- -T- | tar -xf- -C "$0"', folder], cwd=ROOT, check=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from release.refused import Refused
+from release.commands import Refused
 
 ROOT = Path(__file__).parent.parent
 LIST = Path(__file__).with_name("targets.json")

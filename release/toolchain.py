@@ -3,9 +3,8 @@
     python3 -m release.toolchain TARGET...      compiles everything for these targets, links nothing
 
 zig and maturin come from PyPI, pinned by hash. zig links, compiles C, and has the C library of every target. Rust's
-standard library for another target comes from rustup if that is installed. Otherwise it is built from its source, which
-Debian packages for each version of rustc. All files are in target/release-tools, except zig's own cache; nothing is
-installed on the system.
+standard library for another target comes from rustup: `rustup target add TARGET`. All files are in
+target/release-tools, except zig's own cache; nothing is installed on the system.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -21,8 +19,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from release import debian
-from release.refused import Refused, in_one_line
+from release.commands import Refused, in_one_line, run
 from release.targets import ROOT
 
 try:
@@ -33,8 +30,6 @@ except ImportError:  # Windows, where no two of these programs run at once
 REQUIREMENTS = ROOT / "release" / "requirements.txt"
 FOLDER = ROOT / "target" / "release-tools"
 WINDOWS = os.name == "nt"
-# The Debian suite with the source of every rustc of the last half year.
-SUITE = "trixie-backports"
 
 
 # ---- tools from PyPI ------------------------------------------------------------------------------------------------
@@ -44,29 +39,19 @@ SUITE = "trixie-backports"
 def tools() -> Path:
     """The folder with the programs of requirements.txt. On systems other than Linux it has only maturin."""
     wanted = REQUIREMENTS.read_text(encoding="utf-8")
-    if not sys.platform.startswith("linux"):
-        wanted = _only(wanted, {"maturin", "tomli"})
     made_for = hashlib.sha256(f"{sys.version}\n{wanted}".encode()).hexdigest()
     venv = FOLDER / "venv"
     programs = venv / ("Scripts" if WINDOWS else "bin")
     stamp = venv / "made-for"
-    with _alone():
+    with alone(FOLDER):
         if stamp.exists() and stamp.read_text() == made_for:
             return programs
-        _say("tools from PyPI")
-        requirements = FOLDER / "requirements.txt"
-        requirements.write_text(wanted, encoding="utf-8")
+        say("tools from PyPI")
         subprocess.run([sys.executable, "-m", "venv", "--clear", venv], check=True)
         pip: list[str | Path] = [programs / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, "--require-hashes", "--only-binary=:all:", "-r", requirements], check=True)
+        subprocess.run([*pip, "--require-hashes", "--only-binary=:all:", "-r", REQUIREMENTS], check=True)
         stamp.write_text(made_for)
     return programs
-
-
-def _only(requirements: str, names: set[str]) -> str:
-    """The entries with these names. An entry is a line at the margin and the indented hashes under it."""
-    entries = re.split(r"\n(?=\S)", requirements)
-    return "\n".join(entry for entry in entries if entry.split("==")[0] in names) + "\n"
 
 
 # ---- the environment of cargo and maturin ---------------------------------------------------------------------------
@@ -96,8 +81,8 @@ def environment(target: str) -> dict[str, str]:
         if rust_target.endswith("-windows-gnu"):
             path.append(str(wrappers / "path"))
             added["LIBNODE_PATH"] = str(wrappers / "libnode")
-    if not is_installed(rust_target):
-        added |= _build_std()
+    if "CARGO_UNSTABLE_BUILD_STD" not in os.environ and not is_installed(rust_target):
+        raise Refused(f"rustc has no standard library for {rust_target}: rustup target add {rust_target}")
     added["PATH"] = os.pathsep.join([*path, os.environ.get("PATH", os.defpath)])
     return added
 
@@ -113,24 +98,10 @@ def rustflags(target: str, *, program: bool = False) -> list[str]:
     return ["-C", "target-feature=-crt-static"]
 
 
-@cache
-def _rustc() -> dict[str, str]:
-    """The output of `rustc -vV` by key, and its sysroot."""
-    rustc = os.environ.get("RUSTC", "rustc")
-    said = _output(rustc, "-vV")
-    facts = dict(line.split(": ", 1) for line in said.splitlines() if ": " in line)
-    facts["sysroot"] = _output(rustc, "--print", "sysroot").strip()
-    return facts
-
-
-def host() -> str:
-    """The default target of this machine's rustc."""
-    return _rustc()["host"]
-
-
 def is_installed(rust_target: str) -> bool:
     """Whether rustc has the standard library of this target, as `rustup target add` installs it."""
-    return any(Path(_rustc()["sysroot"], "lib", "rustlib", rust_target, "lib").glob("libstd-*"))
+    folder = run(["rustc", "--print", "target-libdir", "--target", rust_target])
+    return any(Path(folder).glob("libstd-*"))
 
 
 # ---- zig ------------------------------------------------------------------------------------------------------------
@@ -165,62 +136,18 @@ def _wrappers(rust_target: str, glibc: str) -> Path:
         for name in ("libnode.dll", "node.lib"):
             _write(folder / "libnode" / name, "!<arch>\n")
     for name, (tool, *arguments) in programs.items():
-        _script(folder / name, [tools() / "cargo-zigbuild", "zig", tool, "--", *arguments])
+        script(folder / name, [tools() / "cargo-zigbuild", "zig", tool, "--", *arguments])
     return folder
-
-
-# ---- the standard library, from its source --------------------------------------------------------------------------
-
-
-def _build_std() -> dict[str, str]:
-    """The variables that make cargo build the standard library. cargo looks for the source in rustc's sysroot. So this
-    makes a sysroot of links, and a rustc that uses it.
-    """
-    release, sysroot = _rustc()["release"], Path(_rustc()["sysroot"])
-    folder = FOLDER / f"rust-{release}"
-    rustc = folder / "rustc"
-    with _alone():
-        if not rustc.exists():
-            source = _rust_source(release)
-            rustlib = folder / "sysroot" / "lib" / "rustlib"
-            rustlib.mkdir(parents=True, exist_ok=True)
-            _link(rustlib / host(), sysroot / "lib" / "rustlib" / host())
-            _link(rustlib / "src", source)
-            _script(rustc, [sysroot / "bin" / "rustc", "--sysroot", folder / "sysroot"])
-    return {
-        "RUSTC": str(rustc),
-        # Permits a stable rustc and cargo to use nightly features.
-        "RUSTC_BOOTSTRAP": "1",
-        "CARGO_UNSTABLE_BUILD_STD": "std,panic_unwind",
-        # Build scripts depend on RUSTC_BOOTSTRAP. Without a separate folder, each change of target would rebuild all.
-        "CARGO_BUILD_BUILD_DIR": str(FOLDER / "build-std"),
-    }
-
-
-def _rust_source(release: str) -> Path:
-    """A folder that contains `rust/library`, like rustup's component rust-src, from Debian's package of that name."""
-    versions = debian.versions(SUITE, "amd64", "rust-src")
-    fitting = [version for version in versions if version.split("+")[0] == release]
-    if not fitting:
-        raise Refused(
-            f"no standard library for this target: install it with rustup, or use a rustc whose source is in {SUITE}"
-            f" (this one is {release}, the suite has {', '.join(versions) or 'none'})"
-        )
-    _say(f"source of Rust's standard library, {release}")
-    folder = FOLDER / f"rust-{release}" / "source"
-    debian.unpack(SUITE, "amd64", [f"rust-src={fitting[0]}"], folder, dependencies=False)
-    _link(folder / "src" / "rust", folder / "usr" / "src" / f"rustc-{release}")
-    return folder / "src"
 
 
 # ---- helpers --------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def _alone() -> Iterator[None]:
-    """A lock between processes: one at a time runs the block."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    with (FOLDER / "lock").open("w") as lock:
+def alone(folder: Path) -> Iterator[None]:
+    """A lock between processes: one at a time runs a block for this folder. Makes the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
         if fcntl:
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -237,22 +164,12 @@ def _write(path: Path, text: str, mode: int = 0o644) -> None:
     fresh.replace(path)
 
 
-def _script(path: Path, command: list[str | Path]) -> None:
+def script(path: Path, command: list[str | Path]) -> None:
     """Writes a script that runs a command with further arguments."""
     _write(path, f'#!/bin/sh\nexec {shlex.join(map(str, command))} "$@"\n', 0o755)
 
 
-def _link(path: Path, to: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    path.symlink_to(to)
-
-
-def _output(*command: str | Path) -> str:
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-
-
-def _say(what: str) -> None:
+def say(what: str) -> None:
     print(f"== {what}", file=sys.stderr, flush=True)
 
 
@@ -263,7 +180,7 @@ def _say(what: str) -> None:
 def main() -> None:
     packages = [f"--package=redlock-{name}" for name in ("core", "python", "node", "kotlin", "cli")]
     for target in sys.argv[1:]:
-        _say(f"compiling for {target}")
+        say(f"compiling for {target}")
         rust_target = target.partition(".")[0]
         flags = {"RUSTFLAGS": " ".join(["-Dwarnings", *rustflags(target)])}
         command = ["cargo", "check", "--locked", "--quiet", "--target", rust_target, *packages]

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from release.refused import Refused
+from release.commands import Refused, ended, shown
 from release.targets import ROOT, Release, version
 
 CONSUMERS = ROOT / "release" / "consumers"
-# The time limit of one command, and the pause between two tries to install from a public registry, in seconds.
-TIMEOUT, PAUSE = 900, 30
+# The pause between two tries to install from a public registry, in seconds.
+PAUSE = 30
 JVM_MAIN = "dev.redlock.consumer.Use"
 
 
@@ -76,14 +75,6 @@ class Trial:
         return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.work))
 
 
-def run(command: list[str | Path], *, env: dict[str, str], cwd: Path | None = None) -> str:
-    """Run a command and return its output. Raises Refused if it fails."""
-    done = ended(command, env, cwd)
-    if done.returncode:
-        raise Refused(shown(done))
-    return done.stdout.strip()
-
-
 def refused(command: list[str | Path], about: str, *, env: dict[str, str], cwd: Path) -> str:
     """Run a command that must fail, and return the line of its error output that contains `about`."""
     done = ended(command, env, cwd)
@@ -93,19 +84,6 @@ def refused(command: list[str | Path], about: str, *, env: dict[str, str], cwd: 
         if about in candidate:
             return candidate.strip()
     raise Refused(f"{shown(done)}\nnothing about “{about}”")
-
-
-def ended(command: list[str | Path], env: dict[str, str], cwd: Path | None) -> subprocess.CompletedProcess[str]:
-    """Run a command and return the finished process."""
-    words = list(map(str, command))
-    return subprocess.run(
-        words, env=env, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT, check=False
-    )
-
-
-def shown(done: subprocess.CompletedProcess[str]) -> str:
-    """A command with its exit code and output."""
-    return f"{' '.join(done.args)}: exit {done.returncode}\n{done.stdout}{done.stderr}".strip()
 
 
 def bare(home: Path, **variables: str) -> dict[str, str]:

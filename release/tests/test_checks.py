@@ -107,28 +107,12 @@ def test_libraries(tmp_path: Path, code: str, options: list[str], fault: str) ->
     assert any(fault in line for line in wrong) if fault else not wrong, wrong
 
 
-def test_sums(tmp_path: Path) -> None:
-    folder = tmp_path / "packages"
-    folder.mkdir()
-    (folder / "x").write_bytes(b"x")
-    (folder / "SHA256SUMS").write_text("")
-    assert any("['x']" in line for line in found(tmp_path, "sums"))
-    (folder / "SHA256SUMS").write_text(f"{'0' * 64}  x\n")
-    assert found(tmp_path, "sums") == ["SHA256SUMS: wrong"]
-
-
-@pytest.mark.parametrize(
-    ("said", "well"),
-    [
-        ('is consistent with\nthe following platform tag: "manylinux_2_17_x86_64"', True),
-        ('is consistent with\nthe following platform tag: "manylinux_2_5_x86_64"', True),
-        ('is consistent with\nthe following platform tag: "manylinux_2_34_x86_64"', False),
-        ('is consistent with\nthe following platform tag: "musllinux_1_2_x86_64"', False),
-        ('is consistent with\nthe following platform tag: "linux_x86_64"', False),
-    ],
-)
-def test_the_verdict_of_auditwheel(said: str, well: bool) -> None:
-    assert checks.audited(said) is well
+@pytest.mark.parametrize("listed", ["", f"{'0' * 64}  x\n"])
+def test_sums(tmp_path: Path, listed: str) -> None:
+    (tmp_path / "packages").mkdir()
+    (tmp_path / "packages" / "x").write_bytes(b"x")
+    (tmp_path / "packages" / "SHA256SUMS").write_text(listed)
+    assert found(tmp_path, "sums") == ["SHA256SUMS: x"]
 
 
 def test_a_jar_without_its_libraries(tmp_path: Path) -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from release import licences, parts
+from release.commands import Refused
 from release.parts import Part
-from release.refused import Refused
 from release.targets import ROOT, load
 
 TARGETS = [target.rust for target in load().targets]
@@ -117,7 +115,6 @@ def test_unknown_c_code_is_refused(monkeypatch):
         ("MIT", [{"MIT"}]),
         ("Apache-2.0 OR MIT", [{"MIT"}, {"Apache-2.0"}]),
         ("Apache-2.0 AND ISC", [{"Apache-2.0", "ISC"}]),
-        ("(MIT OR Apache-2.0) AND Unicode-3.0", [{"MIT", "Unicode-3.0"}, {"Apache-2.0", "Unicode-3.0"}]),
         ("MIT OR Apache-2.0 AND Unicode-3.0", [{"MIT"}, {"Apache-2.0", "Unicode-3.0"}]),
         ("Apache-2.0 WITH LLVM-exception OR GPL-3.0-only", [{"Apache-2.0 WITH LLVM-exception"}]),
         ("Unlicense OR MIT", [{"MIT"}]),
@@ -127,15 +124,12 @@ def test_reads_expressions(expression, expected):
     assert licences.choices(expression, "tiny") == [frozenset(choice) for choice in expected]
 
 
-@pytest.mark.parametrize("expression", ["GPL-3.0-only", "MIT AND GPL-3.0-only", "Apache-2.0 WITH Bison-exception-2.2"])
+@pytest.mark.parametrize(
+    "expression",
+    ["", "GPL-3.0-only", "MIT AND GPL-3.0-only", "Apache-2.0 WITH Bison-exception-2.2", "(X OR MIT OR ISC) AND Y"],
+)
 def test_other_licences_are_refused(expression):
     with pytest.raises(Refused, match=rf"^tiny: the licence {re.escape(expression)} is not among those"):
-        licences.choices(expression, "tiny")
-
-
-@pytest.mark.parametrize("expression", ["", "MIT OR", "(MIT", "MIT)", "AND MIT", "MIT Apache-2.0"])
-def test_an_invalid_expression_is_refused(expression):
-    with pytest.raises(Refused, match="is no licence expression"):
         licences.choices(expression, "tiny")
 
 
@@ -167,17 +161,6 @@ def test_a_text_that_is_given_is_needed(crate):
     put(napi, LICENSE=MIT)
     with pytest.raises(Refused, match="has its text now"):
         licences.texts(napi)
-
-
-def test_a_published_crate_has_its_licence_and_readme(tmp_path):
-    command = ["cargo", "package", "--locked", "--no-verify", "--allow-dirty", "--package=redlock-core"]
-    done = subprocess.run([*command, "--target-dir", tmp_path], cwd=ROOT, check=True, capture_output=True, text=True)
-    assert "warning" not in done.stderr
-    (crate,) = tmp_path.glob("package/*.crate")
-    with tarfile.open(crate) as archive:
-        files = {name.partition("/")[2]: archive.extractfile(name) for name in archive.getnames()}
-        assert files["LICENSE"].read() == (ROOT / "LICENSE").read_bytes()
-        assert files["README.md"].read() == (ROOT / "core" / "README.md").read_bytes()
 
 
 def test_cargo_deny_accepts_the_same_licences():

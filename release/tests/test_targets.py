@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from release import targets
-from release.refused import Refused
+from release.commands import Refused
 
 RELEASE = targets.load()
 

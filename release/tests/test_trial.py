@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from release import downloads, runtimes, trial
-from release.downloads import Pin
-from release.refused import Refused
+from release import runtimes, trial
+from release.commands import Refused
 from release.targets import load
-
-NOWHERE = "none on this machine, and it is not fetched from anywhere"
 
 
 def program(path: Path, body: str) -> Path:
@@ -29,83 +25,22 @@ def python(path: Path, version: str, *, usable: bool = True) -> Path:
     return program(path, f"echo '{json.dumps([str(path), version, usable])}'")
 
 
-@pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A machine without interpreters and registries."""
-
-    def refuse(key: str) -> Path:
-        raise Refused(f"no {key} today")
-
-    caches = [value for value in vars(runtimes).values() if hasattr(value, "cache_clear")]
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setattr(runtimes, "missing", [])
-    monkeypatch.setattr(runtimes, "SYSTEM_JAVA", tmp_path / "jvm")
-    monkeypatch.setattr(downloads, "fetch", refuse)
-    for cached in caches:
-        cached.cache_clear()
-    yield
-    for cached in caches:
-        cached.cache_clear()
-
-
-@pytest.mark.usefixtures("machine")
-class TestRuntimes:
-    def test_one_python_of_each_version_from_the_path_and_from_pyenv(self, tmp_path: Path) -> None:
-        first = python(tmp_path / "bin" / "python3", "3.12.4")
-        python(tmp_path / "bin" / "python3.12", "3.12.1")
-        other = python(tmp_path / ".pyenv" / "versions" / "3.10.9" / "bin" / "python3.10", "3.10.9")
-        free = python(tmp_path / "bin" / "python3.14t", "3.14.0t")
-        python(tmp_path / "bin" / "python3-config", "3.11.0")
-        python(tmp_path / "bin" / "python3.11", "3.11.2", usable=False)
-        program(tmp_path / "bin" / "python3.13", "echo 'pyenv: python3.13: command not found' >&2; exit 127")
-        assert [python.path for python in runtimes.pythons()] == [other, first, free]
-        assert runtimes.missing == [f"Python {version}: {NOWHERE}" for version in ("3.11", "3.13", "3.14", "3.15")]
-
-    def test_the_local_node_is_used_for_its_version(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        found = program(tmp_path / "bin" / "node", "echo v22.1.0")
-        program(tmp_path / "node-24" / "bin" / "node", "echo 'no libatomic' >&2; exit 127")
-        (tmp_path / "package.json").write_text('{"version": "12.0.0"}')
-        places = {"npm-12": tmp_path, "node-24": tmp_path / "node-24"}
-        monkeypatch.setattr(downloads, "fetch", lambda key: places.get(key) or tmp_path / "nowhere")
-        npm = [str(found), str(tmp_path / "bin" / "npm-cli.js")]
-        assert runtimes.nodes() == [runtimes.Node(found, "22.1.0", npm, "12.0.0")]
-        assert runtimes.missing[:2] == [
-            f"Node 20: {NOWHERE}",
-            f"Node 24: {places['node-24']}/bin/node failed: no libatomic",
-        ]
-
-    def test_each_java_once_the_preferred_home_first(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name, version in {"a17": 17, "b17": 17, "d11": 11}.items():
-            program(tmp_path / "jvm" / name / "bin" / "java", f"echo '    java.specification.version = {version}' >&2")
-        monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jvm" / "b17"))
-        assert [jdk.path.parent.parent.name for jdk in runtimes.jdks()] == ["b17"]
-        assert runtimes.missing == [f"Java 21: {NOWHERE}", f"Java 25: {NOWHERE}"]
-
-
-def test_a_failed_download_leaves_nothing_and_has_the_reason_of_the_client(
+def test_one_python_of_each_version_from_the_path_and_from_pyenv(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program(tmp_path / "bin" / "npm", "touch begun; echo 'npm error 404 no such version' >&2; exit 1")
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/bin")
-    monkeypatch.setitem(downloads.PINS, "thing", Pin("npm", "thing@1.0.0"))
-    with pytest.raises(Refused, match=r"^thing@1\.0\.0 cannot be fetched: npm error 404 no such version$"):
-        downloads.fetch("thing", tmp_path / "to")
-    assert not [path for path in (tmp_path / "to").rglob("*") if path.is_file()]
-    monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(Refused, match="there is no npm here"):
-        downloads.fetch("thing", tmp_path / "to")
-
-
-def test_an_interpreter_is_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program(tmp_path / "bin" / "npm", f'mkdir inside; echo called >>"{tmp_path}/calls"')
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/bin")
-    monkeypatch.setitem(downloads.PINS, "thing", Pin("npm", "@some/thing@1.0.0", "inside"))
-    places = {downloads.fetch("thing", tmp_path / "to") for _ in range(2)}
-    (place,) = places
-    assert place.is_dir()
-    assert (tmp_path / "calls").read_text() == "called\n"
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(runtimes, "missing", [])
+    first = python(tmp_path / "bin" / "python3", "3.12.4")
+    python(tmp_path / "bin" / "python3.12", "3.12.1")
+    other = python(tmp_path / ".pyenv" / "versions" / "3.10.9" / "bin" / "python3.10", "3.10.9")
+    free = python(tmp_path / "bin" / "python3.14t", "3.14.0t")
+    python(tmp_path / "bin" / "python3-config", "3.11.0")
+    python(tmp_path / "bin" / "python3.11", "3.11.2", usable=False)
+    program(tmp_path / "bin" / "python3.13", "echo 'pyenv: python3.13: command not found' >&2; exit 127")
+    assert [python.path for python in runtimes.pythons.__wrapped__()] == [other, first, free]
+    missing = [f"Python {version}: none on this machine" for version in ("3.11", "3.13", "3.14", "3.15")]
+    assert runtimes.missing == missing
 
 
 def test_an_installation_is_tried_again_until_the_patience_is_over(
@@ -128,13 +63,3 @@ def test_an_installation_is_tried_again_until_the_patience_is_over(
     with pytest.raises(Refused, match="not yet"):
         published.installed(install)
     assert len(answers) == 10 - 4
-
-
-def test_packages_come_from_a_folder_or_from_the_public_registries(tmp_path: Path) -> None:
-    ours = trial.Trial(load(), tmp_path, [], tmp_path / "out", "http://127.0.0.1:1/")
-    assert ours.pip()[-2:] == ["--find-links", f"{tmp_path}/out/packages/python"]
-    assert "--no-index" in ours.pip()
-    assert ours.maven == f"file://{tmp_path}/out/packages/maven"
-    published = trial.Trial(load(), tmp_path, [])
-    assert published.pip() == ["--only-binary", ":all:"]
-    assert (published.npm, published.maven) == ("https://registry.npmjs.org/", "https://repo1.maven.org/maven2")

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from release.refused import Refused
+from release.commands import Refused
 from release.targets import ROOT
 
 FOLDER = ROOT / "target" / "release-debian"

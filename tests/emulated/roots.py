@@ -1,6 +1,6 @@
 """Makes root file systems of other kinds of machine, and runs commands in them.
 
-    python3 -m release.emulated.roots NAME COMMAND...      makes the root, and runs a command in it
+    python3 -m tests.emulated.roots NAME COMMAND...      makes the root, and runs a command in it
 
 A root is a folder in target/release-roots, made of Debian packages and of the interpreters in `downloads`. A command
 runs in namespaces of its own, with its own /proc and /tmp and the host's network. All processes that it starts end with
@@ -24,15 +24,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-try:
-    import fcntl
-except ImportError:  # Windows, where roots do not work
-    fcntl = None  # type: ignore[assignment]
-
-from release import debian, downloads, toolchain
-from release.emulated import cpython
-from release.refused import Refused, in_one_line
+from release import toolchain
+from release.commands import Refused, in_one_line
 from release.targets import ROOT
+from tests.emulated import cpython, debian, downloads
 
 FOLDER = ROOT / "target" / "release-roots"
 
@@ -331,7 +326,7 @@ def root(name: str) -> Root:
     if platform.machine() != "x86_64" or not sys.platform.startswith("linux"):
         raise Unsupported(f"{name}: roots are for Linux on x86-64")
     namespaces(emulated=made.is_emulated)
-    with _alone(name):
+    with toolchain.alone(FOLDER / f".{name}"):
         if stamp.exists() and stamp.read_text() == made_of:
             return made
         began = time.monotonic()
@@ -390,26 +385,12 @@ def namespaces(*, emulated: bool) -> list[str]:
 def _emulator() -> Path:
     """The path of a qemu that runs programs for arm64 and needs no other file."""
     program = FOLDER / "qemu-aarch64"
-    with _alone(program.name), tempfile.TemporaryDirectory(dir=FOLDER) as work:
+    with toolchain.alone(FOLDER / f".{program.name}"), tempfile.TemporaryDirectory(dir=FOLDER) as work:
         if not program.exists():
             # The package has thirty more emulators; keep only this one.
             debian.unpack("trixie", "amd64", ["qemu-user"], Path(work), dependencies=False)
             Path(work, "usr", "bin", program.name).rename(program)
     return program
-
-
-class _alone:
-    """A lock between processes: one at a time makes the thing of that name."""
-
-    def __init__(self, name: str) -> None:
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        self._file = (FOLDER / f".{name}.lock").open("w")
-
-    def __enter__(self) -> None:
-        fcntl.flock(self._file, fcntl.LOCK_EX)
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
 
 
 # ---- Windows: the library that extensions for every version of Python use -------------------------------------------
@@ -445,10 +426,10 @@ def exported(import_library: bytes) -> list[str]:
 # ---- the command line -----------------------------------------------------------------------------------------------
 
 
-@in_one_line("release.emulated.roots")
+@in_one_line("tests.emulated.roots")
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python3 -m release.emulated.roots", description=(__doc__ or "").splitlines()[0]
+        prog="python3 -m tests.emulated.roots", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("name", choices=RECIPES)
     parser.add_argument("command", nargs=argparse.REMAINDER, help="what to run in it, in this folder as /work")

@@ -1,17 +1,24 @@
-"""Installs and uses packages on other kinds of machine, in the roots of `release.emulated.roots`."""
+"""Installs and uses packages on other kinds of machine, in the roots of `tests.emulated.roots`.
+
+    python3 -m tests.emulated.elsewhere OUT NAME...      tries the packages of OUT in the roots of these names
+
+In the root `musl`, it also runs the whole suite of Node. Prints the same table as `release.smoke`.
+"""
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import sys
 from pathlib import Path
 
-from release import runtimes
-from release.emulated import roots
+from release import runtimes, suites
+from release.commands import TIMEOUT, Refused, in_one_line, shown
 from release.here import NPM, PIP, Here, unpacked, use
-from release.refused import Refused
+from release.smoke import packed
 from release.targets import ROOT, version
-from release.trial import CONSUMERS, JVM_MAIN, TIMEOUT, Trial, shown, size_of, wanted
+from release.trial import CONSUMERS, JVM_MAIN, Trial, size_of, wanted
+from tests.emulated import roots
 
 # The paths of the trial's folder and of the checkout inside a root.
 WORK, CHECKOUT = "/mnt/work", "/mnt/redlock"
@@ -27,6 +34,9 @@ def run(trial: Trial, name: str) -> None:
     if there.root.seconds:
         print(f"(made the root {name} in {there.root.seconds:.0f} s)", file=sys.stderr)
     there.all()
+    if name == "musl":
+        print("== the whole suite of Node with musl", file=sys.stderr, flush=True)
+        suites.node(Here(trial), there.root.on_host / there.root.recipe.node.strip("/"))
     for limit in there.root.recipe.limits:
         print(f"left out in {name}: {limit}", file=sys.stderr)
 
@@ -125,3 +135,22 @@ class Elsewhere:
             if path.is_relative_to(outer):
                 return self.root.path(f"{inner}/{path.relative_to(outer)}")
         raise ValueError(f"{path} is not in {self.trial.work} or {ROOT}")
+
+
+@in_one_line("tests.emulated.elsewhere")
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python3 -m tests.emulated.elsewhere", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("out", metavar="OUT", type=Path)
+    parser.add_argument("names", metavar="NAME", nargs="+", choices=list(roots.RECIPES))
+    given = parser.parse_args()
+    with packed(given.out) as trial:
+        for name in given.names:
+            run(trial, name)
+    for line in runtimes.missing:
+        print(f"left out: {line}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

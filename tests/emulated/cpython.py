@@ -13,8 +13,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from release import debian, toolchain
-from release.refused import Refused
+from release import toolchain
+from release.commands import Refused
+from tests.emulated import debian
 
 SUITE = "trixie"
 VERSION = "3.13"
