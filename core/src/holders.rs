@@ -12,7 +12,7 @@ use crate::{
     clock,
     config::{MAX_TTL, Wire},
     connected,
-    error::{Holder, LockError},
+    error::{Holder, LockError, LostReason},
     identity::Identity,
     owner,
     process::runtime,
@@ -164,11 +164,18 @@ pub(crate) async fn end_token(session: &Session, names: &Names, token: u64) -> R
 
 /// Ends all tenures of the lock or semaphore of this name. True if there was one.
 pub(crate) async fn end_by_force(session: &Session, names: &Names) -> Result<bool, LockError> {
-    match end(session, names, None).await {
+    // Those of this client need not find out, and its waiters need not wait for that.
+    let mut known = session.registry.all();
+    known.retain(|tenure| tenure.terms.subject.names.lock == names.lock);
+    let ended = match end(session, names, None).await {
         // A semaphore has another type than every lock.
         Err(LockError::Conflict { .. }) => end_permits(session, names).await,
         ended => ended,
+    };
+    if let Ok(true) = ended {
+        known.iter().for_each(|tenure| tenure.lose(LostReason::Released));
     }
+    ended
 }
 
 /// Ends all permits of a semaphore. True if there was one.

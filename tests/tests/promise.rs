@@ -18,6 +18,7 @@ use redlock_tests::{
     server::Server,
     until,
 };
+use tokio::time::timeout;
 
 fn client(servers: &[Server], change: impl FnOnce(&mut Config)) -> Client {
     client_with(urls(servers), change)
@@ -593,6 +594,24 @@ async fn waiters_of_one_client_share_one_try_and_come_in_order() {
     }
     let scripts = calls(&server[0])["evalsha"];
     assert!(scripts <= 3 * WAITERS, "{scripts} script calls for {WAITERS} grants");
+}
+
+/// The holder has a fixed lease, so nothing of its own would tell it of the loss before its end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forced_release_reaches_the_holder_and_the_waiters_of_its_own_client() {
+    for nodes in [1, 3] {
+        let server = servers(nodes);
+        let client = client(&server, |config| config.quarantine = false);
+        let lock = client.lock("x", options(|options| options.ttl = Ttl::Fixed(Duration::from_secs(60)))).unwrap();
+        let held = lock.acquire().await.unwrap();
+        let waiting = tokio::spawn(lock.acquire());
+        assert!(client.force_release("x").await.unwrap());
+        assert_eq!(held.lost().await, Some(LostReason::Released));
+        let next = timeout(PATIENCE, waiting).await.expect("the lock is free").unwrap().unwrap();
+        assert!(next.held() && next.token() > held.token(), "{nodes} nodes");
+        assert_eq!(held.release().await.unwrap(), ReleaseOutcome::Lost);
+        assert!(next.held(), "the release of the lost one ends no other");
+    }
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures_util::poll;
 use redlock::{
     Client, Config, Identity, Kind, Lease, LockError, LockOptions, LostReason, Owner, ReadWriteLock, Request, Ttl, Wire,
 };
@@ -22,7 +23,7 @@ use redlock_tests::{
     server::Server,
     until,
 };
-use tokio::task::JoinHandle;
+use tokio::{task::JoinHandle, time::timeout};
 
 fn client_of(urls: &[String]) -> Client {
     client_with(urls, |config| config.quarantine = false)
@@ -200,6 +201,24 @@ async fn changes_of_one_tenure_take_turns() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_downgrade_lets_in_waiting_readers_of_its_own_client() {
+    for nodes in [1, 3] {
+        let servers: Vec<Server> = (0..nodes).map(|_| Server::start()).collect();
+        let client = client_of(&servers.iter().map(Server::url).collect::<Vec<_>>());
+        let lease = writer(&client).await;
+        let mut waiting = [(); 2].map(|()| Box::pin(lock(&client).read().acquire()));
+        for waiting in &mut waiting {
+            assert!(poll!(waiting).is_pending());
+        }
+        lease.downgrade().await.unwrap();
+        for waiting in waiting {
+            let reader = timeout(PATIENCE, waiting).await.expect("it comes in").unwrap();
+            assert!(reader.held() && lease.held(), "{nodes} nodes");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_writer_becomes_a_reader_and_a_lone_reader_a_writer() {
     for nodes in [1, 3] {
         let servers: Vec<Server> = (0..nodes).map(|_| Server::start()).collect();
@@ -349,7 +368,7 @@ async fn readers_and_writers_are_renewed_detached_and_ended_on_purpose() {
             attached.downgrade().await.unwrap();
         }
         assert!(one.force_release("x").await.unwrap());
-        let lost = tokio::time::timeout(PATIENCE, attached.lost()).await.unwrap();
+        let lost = timeout(PATIENCE, attached.lost()).await.unwrap();
         assert_eq!(lost, Some(LostReason::Released));
         assert!(!lock(&one).read().locked().await.unwrap());
     }
@@ -414,7 +433,7 @@ async fn at_once(urls: &[String], each: usize) -> usize {
         })
     });
     for worker in workers.collect::<Vec<_>>() {
-        tokio::time::timeout(Duration::from_secs(120), worker).await.expect("nobody starves").unwrap();
+        timeout(Duration::from_secs(120), worker).await.expect("nobody starves").unwrap();
     }
     assert_eq!(inside.wrong.load(SeqCst), 0);
     inside.grants.load(SeqCst)

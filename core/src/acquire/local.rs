@@ -91,7 +91,7 @@ impl Acquisition {
         Err(LockError::Deadlock { name: self.claimant.name(), detail: detail.to_owned() })
     }
 
-    /// Waits for the end of another owner's tenure. Fails if the thread that has to release it is the one that would
+    /// Waits until another owner's tenure lets others try. Fails if the thread that has to release it is the one that would
     /// block.
     fn wait_for(&self, tenure: &Arc<Tenure>) -> Result<Next, LockError> {
         let same_thread = self.claimant.request.thread.is_some() && tenure.terms.thread == self.claimant.request.thread;
@@ -105,7 +105,7 @@ impl Acquisition {
                 return Err(LockError::Deadlock { name: self.claimant.name(), detail });
             }
         }
-        Ok(Next::Wait(Pause::Held(Box::pin(tenure.clone().ended()))))
+        Ok(Next::Wait(Pause::Held(Box::pin(tenure.clone().lets_others_try()))))
     }
 
     /// Whether a grant could not be collected, because the thread that would collect it is blocked until it has the

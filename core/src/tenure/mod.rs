@@ -355,13 +355,13 @@ impl Tenure {
         });
     }
 
-    /// Resolves once it ended. A released tenure counts as ended only when the outcome is known: before, the lock is
-    /// not free.
-    pub(crate) async fn ended(self: Arc<Self>) {
-        let free = |status: &TenureStatus| {
+    /// Resolves once other owners may try: it ended, or it became a reader. A released tenure counts as ended only when
+    /// the outcome is known: before, the lock is not free.
+    pub(crate) async fn lets_others_try(self: Arc<Self>) {
+        let has_ended = |status: &TenureStatus| {
             status.fate != Fate::Held && (status.fate != Fate::Released || status.outcome.is_some())
         };
-        self.status.until(free).await;
+        self.status.until(|status| has_ended(status) || self.primitive().is_shared()).await;
     }
 
     /// Its newest unreleased claim.

@@ -97,6 +97,8 @@ impl Tenure {
             if over { Count::Decided(()) } else { Count::More }
         });
         let _: Option<()> = counted.await;
+        // Wakes waiting readers of this client.
+        self.status.change(|_| {});
         let enough = done >= self.quorum.needed();
         let unanswered: Vec<usize> =
             failures.iter().filter(|(_, error)| error.may_have_run()).map(|(node, _)| *node).collect();
