@@ -65,7 +65,7 @@ pub enum LockError {
         causes: Vec<NodeCause>,
     },
     /// The key holds data that is not a lock. The data was not changed.
-    #[error("key {key:?} holds something that is no lock; it was left untouched")]
+    #[error("key {key:?} holds something that is no lock of this kind; it was left untouched")]
     Conflict {
         /// The key, with the client's prefix.
         key: String,

@@ -198,7 +198,9 @@ mod switched {
                     "local removed = remove(KEYS[1], ARGV[1])",
                     "local removed = ARGV[2] == '' and remove(KEYS[1], ARGV[1])",
                 )],
-                (Self::ReaderEndsAll, "read_write/leave") => &[("removed and redis.call('HLEN', lock) == 1\n", "removed\n")],
+                (Self::ReaderEndsAll, "read_write/leave") => {
+                    &[("removed and redis.call('HLEN', lock) == 1\n", "removed\n")]
+                }
                 (Self::ReadersPurgedEarly, "read_write") => &[(
                     "redis.call('ZRANGEBYSCORE', readers, '-inf', string.format('%.0f', now))",
                     "redis.call('ZRANGEBYSCORE', readers, '-inf', string.format('%.0f', now + 1000000))",

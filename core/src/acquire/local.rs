@@ -99,9 +99,8 @@ impl Acquisition {
             // A grant that a task of this thread has not collected yet could not be collected while the thread is
             // blocked.
             if !tenure.withdraw() {
-                let detail = "another task of the same thread holds it, and cannot release it while the thread is \
-                              blocked"
-                    .to_owned();
+                let detail =
+                    "its own thread holds it under another owner, and cannot release it while it waits".to_owned();
                 return Err(LockError::Deadlock { name: self.claimant.name(), detail });
             }
         }

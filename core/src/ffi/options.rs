@@ -79,6 +79,9 @@ const LOCK_OPTIONS: [Choice<LockOptions>; 7] = [
     ("fair", |lock, given| given.flag().map(|fair| lock.fair = fair)),
 ];
 
+/// The largest whole number that an option may have.
+const MOST: u32 = 1_000_000;
+
 /// An option that a host gave. The methods that read its value fail with `invalid` if that is of another type.
 struct Given {
     idiom: Idiom,
@@ -105,10 +108,12 @@ impl Given {
 
     fn whole(self, least: u32) -> Result<usize, LockError> {
         match self.value {
-            Setting::Number(number) if number.fract() == 0.0 && (f64::from(least)..=1e6).contains(&number) => {
+            Setting::Number(number)
+                if number.fract() == 0.0 && (f64::from(least)..=f64::from(MOST)).contains(&number) =>
+            {
                 Ok(number as usize)
             }
-            _ => Err(self.refused(&format!("must be a whole number of at least {least}"))),
+            _ => Err(self.refused(&format!("must be a whole number from {least} to {MOST}"))),
         }
     }
 
@@ -239,9 +244,13 @@ impl Idiom {
     /// Flattens an error for the host, with the names of arguments as the host spells them.
     pub fn failure(self, error: &LockError) -> Failure {
         let mut message = error.to_string();
+        if let LockError::Deadlock { .. } = error {
+            message = message.replace("try_upgrade()", &format!("{}()", self.spell("try_upgrade")));
+        }
         if let LockError::Invalid { argument, .. } = error
             && *argument != "options"
         {
+            message = message.replace("try_upgrade", &self.spell("try_upgrade"));
             let of_clients = CLIENT_OPTIONS.iter().map(|(name, _)| *name);
             let options = of_clients.chain(LOCK_OPTIONS.iter().map(|(name, _)| *name));
             for option in options.filter(|option| option.contains('_')) {
@@ -274,9 +283,9 @@ pub fn text(argument: &'static str, value: Setting) -> Result<String, LockError>
     }
 }
 
-/// Reads a whole number, from 0 to 1,000,000. Fails with `invalid` for anything else.
+/// Reads a whole number, from 1 to [`MOST`]. Fails with `invalid` for anything else.
 pub(crate) fn count(argument: &'static str, value: &Setting) -> Result<u32, LockError> {
     // The idiom matters only for times.
     let given = Given { idiom: Idiom::SnakeSeconds, name: argument, value: value.clone() };
-    Ok(u32::try_from(given.whole(0)?).unwrap_or(u32::MAX))
+    Ok(u32::try_from(given.whole(1)?).unwrap_or(u32::MAX))
 }
