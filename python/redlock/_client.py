@@ -86,11 +86,11 @@ def _restore_read_write_lock(
 class BaseSemaphore:
     """Base class of semaphores. Pickles as its constructor arguments."""
 
-    __slots__ = ("__weakref__", "_one", "_several", "permits")
+    # The subclass for threads has a native base class, which no other base class with slots can be combined with.
+    __slots__ = ()
 
-    permits: int
-    """The number of slots."""
     _one: Any
+    _permits: int
     _several: dict[int, Any]
 
     @property
@@ -98,6 +98,22 @@ class BaseSemaphore:
         """The name, without the client's prefix."""
         name: str = self._one.name
         return name
+
+    @property
+    def permits(self) -> int:
+        """The number of slots."""
+        return self._permits
+
+    def _taking(self, n: int) -> Any:
+        # A bool or a float equals a known number, and a list is not hashable: the core refuses all of them.
+        known = self._several.get(n) if type(n) is int else None
+        if known is None:
+            known = self._several[n] = self._make(n)
+        return known
+
+    def _make(self, n: int) -> Any:
+        """Make the lock for n slots."""
+        raise NotImplementedError
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_restore_semaphore, (type(self), self._one._client, self.name, self.permits, self._one._options))

@@ -6,7 +6,7 @@
 from asyncio import AbstractEventLoop, Task
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextvars import Context
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, ClassVar, Literal, final
 
 from typing_extensions import Self, Unpack, disjoint_base
@@ -14,6 +14,7 @@ from typing_extensions import Self, Unpack, disjoint_base
 from redlock._options import ClientOptions, LockOptions, Seconds
 
 __all__ = [
+    "Blocks",
     "Calls",
     "Client",
     "HeldValue",
@@ -60,6 +61,7 @@ class Lock:
         client: Client | None,
         name: str,
         part: Literal["read", "write"] | tuple[int, int] | None = None,
+        sibling: Lock | None = None,
         **options: Unpack[LockOptions],
     ) -> Lock: ...
     @property
@@ -73,8 +75,9 @@ class Lock:
         0 tries once, as `blocking=False` does, which allows no `timeout`. Returns a `Lease`, or None if another owner
         still holds the lock by then.
 
-        Raises `Unavailable`, `KeyConflict`, `WouldDeadlock` (another task of this thread holds it, or this owner does
-        and the lock is not re-entrant), `LockLost` (this owner held it and lost it), `InvalidArgument` and `Closed`.
+        Raises `Unavailable`, `KeyConflict`, `WouldDeadlock` (another owner in this thread holds it, such as a task, or
+        this owner does and the lock is not re-entrant), `LockLost` (this owner held it and lost it), `InvalidArgument`
+        and `Closed`.
 
         ```python
         if lease := client.lock("report").acquire(timeout=2.5):
@@ -116,8 +119,18 @@ class Lock:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
     ) -> None: ...
     def request(self, blocking: bool | None = None, timeout: Seconds | None = None) -> Request: ...
-    def begin_block(self, request: Request, lease: Lease) -> None: ...
-    def end_block(self) -> Lease | None: ...
+    def begin_block(self, request: Request, frame: FrameType, lease: Lease) -> None: ...
+    def end_block(self, frame: FrameType) -> Lease | None: ...
+
+@disjoint_base
+class Blocks:
+    def __new__(cls, one: Lock) -> Self: ...
+    @property
+    def _one(self) -> Any: ...
+    def __enter__(self) -> Lease: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> None: ...
 
 @final
 class Lease:

@@ -87,12 +87,14 @@ def make_lock(
     name: str,
     options: LockOptions | SemaphoreOptions,
     part: Literal["read", "write"] | tuple[int, int] | None = None,
+    sibling: Lock | None = None,
 ) -> Lock:
     """Make a lock of a client, or of the default client if `client` is None.
 
-    `part`: "read" or "write" of a read/write lock, or `(n, permits)` for n slots of a semaphore.
+    `part`: "read" or "write" of a read/write lock, or `(n, permits)` for n slots of a semaphore. `sibling`: another
+    lock of the same read/write lock or semaphore, which has the same default client.
     """
-    lock = Lock(None if client is None else client._native, name, part, **options)
+    lock = Lock(None if client is None else client._native, name, part, sibling, **options)
     lock._client = client
     lock._options = options
     lock._part = part
@@ -127,7 +129,7 @@ class ReadWriteLock(BaseReadWriteLock):
 
     def __init__(self, client: Redlock | None, name: str, **options: Unpack[ReadWriteOptions]) -> None:
         self._read = make_lock(client, name, options, "read")
-        self._write = make_lock(client, name, options, "write")
+        self._write = make_lock(client, name, options, "write", self._read)
 
     def read(self) -> Lock:
         """Return the lock for readers. The holder of the write lock acquires it without a round trip."""
@@ -138,7 +140,7 @@ class ReadWriteLock(BaseReadWriteLock):
         return self._write
 
 
-class Semaphore(BaseSemaphore):
+class Semaphore(BaseSemaphore, _native.Blocks):
     """A semaphore by name: all processes together hold at most `permits` slots at once.
 
     Slots are numbered from 0, and each has one holder at a time. Waiters get slots in the order in which they asked. An
@@ -158,15 +160,17 @@ class Semaphore(BaseSemaphore):
     """
 
     __module__ = "redlock"
-    __slots__ = ()
+    __slots__ = ("_permits", "_several")
 
-    _one: Lock
     _several: dict[int, Lock]
 
-    def __init__(self, client: Redlock | None, name: str, permits: int, **options: Unpack[SemaphoreOptions]) -> None:
-        self.permits = permits
-        self._one = make_lock(client, name, options, (1, permits))
-        self._several = {1: self._one}
+    def __new__(cls, client: Redlock | None, name: str, permits: int, **options: Unpack[SemaphoreOptions]) -> Self:
+        """Make a semaphore of a client, or of the default client if `client` is None."""
+        one = make_lock(client, name, options, (1, permits))
+        semaphore = super().__new__(cls, one)
+        semaphore._permits = permits
+        semaphore._several = {1: one}
+        return semaphore
 
     def acquire(self, blocking: bool = True, timeout: Seconds | None = None, *, n: int = 1) -> _native.Lease | None:
         """Acquire `n` slots at once, blocking the calling thread or greenlet.
@@ -177,40 +181,31 @@ class Semaphore(BaseSemaphore):
 
         `n` is from 1 to `permits`. Raises `Unavailable`, `KeyConflict`, `InvalidArgument` and `Closed`.
         """
-        return self._taking(n).acquire(blocking, timeout)
+        lock: Lock = self._taking(n)
+        return lock.acquire(blocking, timeout)
 
-    def _taking(self, n: int) -> Lock:
-        known = self._several.get(n)
-        if known is None:
-            known = make_lock(self._one._client, self.name, self._one._options, (n, self.permits))
-            self._several[n] = known
-        return known
+    def _make(self, n: int) -> Lock:
+        return make_lock(self._one._client, self.name, self._one._options, (n, self._permits), self._one)
 
     def release(self) -> str:
         """Release the newest permit of the calling thread, greenlet or task, as `Lease.release()` does.
 
         Raises `NotHeld` if it has none, and `Closed`.
         """
-        return self._one.release()
+        outcome: str = self._one.release()
+        return outcome
 
     def available(self) -> int:
         """Return the number of free slots; waiters may be queued for them.
 
         Raises `Unavailable`, `KeyConflict` and `Closed`.
         """
-        return self._one._available()
+        free: int = self._one._available()
+        return free
 
     def locked(self) -> bool:
         """Whether no slot is free. Raises `Unavailable`, `KeyConflict` and `Closed`."""
         return self.available() == 0
-
-    def __enter__(self) -> _native.Lease:
-        return self._one.__enter__()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
-    ) -> None:
-        self._one.__exit__(kind, error, traceback)
 
 
 class Redlock(BaseClient):

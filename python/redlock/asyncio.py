@@ -24,6 +24,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import sys
 import weakref
 
 from redlock import _native
@@ -46,7 +47,7 @@ from redlock.errors import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
-    from types import TracebackType
+    from types import FrameType, TracebackType
     from typing import Any, Literal, ParamSpec, TypeVar
 
     from typing_extensions import Self, Unpack
@@ -320,12 +321,15 @@ class Lock:
         client: Redlock | None,
         name: str,
         _part: Literal["read", "write"] | tuple[int, int] | None = None,
+        _sibling: Lock | None = None,
         **options: Unpack[LockOptions],
     ) -> None:
         self._client = client
         self._options = options
         self._part: Literal["read", "write"] | tuple[int, int] | None = _part
-        self._native = _native.Lock(None if client is None else client._native, name, _part, **options)
+        native = None if client is None else client._native
+        sibling = None if _sibling is None else _sibling._native
+        self._native: _native.Lock = _native.Lock(native, name, _part, sibling, **options)
 
     @property
     def name(self) -> str:
@@ -390,16 +394,22 @@ class Lock:
         info: LockInfo | None = await _native.Calls.inspect(self._native)
         return info
 
-    async def __aenter__(self) -> Lease:
-        request = self._native.request()
+    # The frame that calls `__aenter__` and `__aexit__` identifies the block, so neither is an `async def`.
+
+    def __aenter__(self) -> Coroutine[Any, Any, Lease]:
+        return self._enter(self._native.request(), sys._getframe(1))
+
+    def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> Coroutine[Any, Any, None]:
+        return self._leave(self._native.end_block(sys._getframe(1)), kind)
+
+    async def _enter(self, request: _native.Request, frame: FrameType) -> Lease:
         lease: _native.Lease = await _native.Calls.acquire(self._native, request)
-        self._native.begin_block(request, lease)
+        self._native.begin_block(request, frame, lease)
         return Lease(lease)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
-    ) -> None:
-        lease = self._native.end_block()
+    async def _leave(self, lease: _native.Lease | None, kind: type[BaseException] | None) -> None:
         if lease is None:
             return
         try:
@@ -464,7 +474,7 @@ class ReadWriteLock(BaseReadWriteLock):
 
     def __init__(self, client: Redlock | None, name: str, **options: Unpack[ReadWriteOptions]) -> None:
         self._read = Lock(client, name, "read", **options)
-        self._write = Lock(client, name, "write", **options)
+        self._write = Lock(client, name, "write", self._read, **options)
 
     def read(self) -> Lock:
         """Return the lock for readers. The holder of the write lock acquires it without a round trip."""
@@ -494,13 +504,13 @@ class Semaphore(BaseSemaphore):
     ```
     """
 
-    __slots__ = ()
+    __slots__ = ("__weakref__", "_one", "_permits", "_several")
 
     _one: Lock
     _several: dict[int, Lock]
 
     def __init__(self, client: Redlock | None, name: str, permits: int, **options: Unpack[SemaphoreOptions]) -> None:
-        self.permits = permits
+        self._permits = permits
         self._one = Lock(client, name, (1, permits), **options)
         self._several = {1: self._one}
 
@@ -516,14 +526,11 @@ class Semaphore(BaseSemaphore):
         `n` is from 1 to `permits`. Raises `Unavailable`, `KeyConflict`, `InvalidArgument` (before the await) and
         `Closed`.
         """
-        return self._taking(n).acquire(blocking, timeout)
+        lock: Lock = self._taking(n)
+        return lock.acquire(blocking, timeout)
 
-    def _taking(self, n: int) -> Lock:
-        known = self._several.get(n)
-        if known is None:
-            known = Lock(self._one._client, self.name, (n, self.permits), **self._one._options)
-            self._several[n] = known
-        return known
+    def _make(self, n: int) -> Lock:
+        return Lock(self._one._client, self.name, (n, self._permits), self._one, **self._one._options)
 
     async def release(self) -> str:
         """Release the newest permit of the current task, as `Lease.release()` does.
@@ -544,13 +551,13 @@ class Semaphore(BaseSemaphore):
         """Whether no slot is free. Raises `Unavailable`, `KeyConflict` and `Closed`."""
         return await self.available() == 0
 
-    async def __aenter__(self) -> Lease:
-        return await self._one.__aenter__()
+    def __aenter__(self) -> Coroutine[Any, Any, Lease]:
+        return self._one._enter(self._one._native.request(), sys._getframe(1))
 
-    async def __aexit__(
+    def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
-    ) -> None:
-        await self._one.__aexit__(kind, error, traceback)
+    ) -> Coroutine[Any, Any, None]:
+        return self._one._leave(self._one._native.end_block(sys._getframe(1)), kind)
 
 
 class Redlock(BaseClient):

@@ -248,6 +248,29 @@ class TestDefaultClient:
         with lock:
             assert server.keys("app:*") == ["app:x"]
 
+    def test_is_the_same_for_all_of_a_lock(self, server: Server) -> None:
+        redlock.configure(server.url, prefix="first:")
+        config, gpu = redlock.read_write_lock("config"), redlock.semaphore("gpu", 2)
+        config.read().locked()
+        gpu.available()
+        redlock.configure(server.url, prefix="second:")
+        with config.write():
+            assert gpu.acquire(n=2)
+            assert not server.keys("second:*")
+
+    def test_is_the_same_for_all_of_a_lock_of_asyncio(self, server: Server) -> None:
+        async def main() -> None:
+            config, gpu = redlock.asyncio.read_write_lock("config"), redlock.asyncio.semaphore("gpu", 2)
+            await config.write().locked()
+            await gpu.available()
+            redlock.asyncio.configure(server.url, prefix="second:")
+            async with config.read():
+                assert await gpu.acquire(n=2)
+                assert not server.keys("second:*")
+
+        redlock.asyncio.configure(server.url, prefix="first:")
+        asyncio.run(main())
+
     def test_is_shared_with_asyncio(self, server: Server) -> None:
         async def main() -> None:
             async with redlock.asyncio.lock("x") as lease:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import gc
 import random
@@ -224,6 +225,40 @@ def test_a_blocked_loop_keeps_its_lock(server: Server, block: Callable[[float], 
             block(3.0)
             assert lease.held
             assert server.cli("EXISTS", "x") == "1"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda client: client.semaphore("x", 3), lambda client: client.read_write_lock("x").read()],
+    ids=["semaphore", "readers"],
+)
+def test_a_generator_that_another_task_ends_gives_back_its_own(server: Server, make) -> None:
+    async def main() -> None:
+        async with redlock.asyncio.Redlock(server.url) as client:
+            lock = make(client)
+
+            async def holding():
+                async with lock as lease:
+                    while True:
+                        yield lease
+
+            generator, stack = holding(), contextlib.AsyncExitStack()
+            theirs = await asyncio.create_task(generator.__anext__())
+            entered = await asyncio.create_task(stack.enter_async_context(lock))
+            async with lock as mine:
+                await generator.aclose()
+                assert (theirs.held, entered.held, mine.held) == (False, True, True)
+                await stack.aclose()
+                assert (entered.held, mine.held) == (False, True)
+                abandoned = [holding()]
+                theirs = await abandoned[0].__anext__()
+                abandoned.clear()
+                # The loop ends it in a task of its own.
+                await until(lambda: not theirs.held)
+                assert mine.held
+            assert not mine.held
 
     asyncio.run(main())
 

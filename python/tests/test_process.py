@@ -103,6 +103,41 @@ except KeyboardInterrupt:
     assert process.wait(30) == 0
 
 
+@pytest.mark.parametrize("kind", ["semaphore('x', 1)", "read_write_lock('x').write()", "lock('x', fair=True)"])
+@pytest.mark.parametrize("use", ["lock.__enter__()", "with lock: pass", "lock.acquire()"])
+def test_ctrl_c_right_before_the_grant_leaves_nothing(run: Callable[..., str], kind: str, use: str) -> None:
+    """The signal comes while the acquire waits, and the grant before the next check for signals, which is 50 ms later.
+
+    The program gets the exception instead of the lease.
+    """
+    run(
+        f"""
+import os, signal, threading, time, redlock
+ours, theirs = (redlock.Redlock("memory://x").{kind} for _ in range(2))
+
+def interrupt(lease):
+    time.sleep(0.1)
+    os.kill(os.getpid(), signal.SIGINT)
+    lease.release()
+
+def use(lock):
+    {use}
+
+for _ in range(5):
+    held = theirs.acquire(timeout=10)
+    assert held, "the lock is free again"
+    thread = threading.Thread(target=interrupt, args=(held,))
+    try:
+        thread.start()
+        use(ours)
+        thread.join()
+        raise SystemExit("no interrupt")
+    except KeyboardInterrupt:
+        thread.join()
+"""
+    )
+
+
 def test_a_signal_handler_may_use_locks_and_fork(client: redlock.Redlock, server: Server, program: Program) -> None:
     with client.lock("x"):
         process = program(

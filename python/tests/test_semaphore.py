@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import pickle
 import threading
+import weakref
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +17,11 @@ import redlock.asyncio
 from servers import elsewhere
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from servers import Server
+
+    Make = Callable[[redlock.Redlock], redlock.Lock | redlock.Semaphore]
 
 
 def test_there_are_as_many_as_it_has(client: redlock.Redlock) -> None:
@@ -69,6 +76,66 @@ def test_each_thread_gives_back_its_own(client: redlock.Redlock) -> None:
     assert gpu.available() == 3
 
 
+SHARED = pytest.mark.parametrize(
+    "make",
+    [lambda client: client.semaphore("x", 5), lambda client: client.read_write_lock("x").read()],
+    ids=["semaphore", "readers"],
+)
+
+
+def holding(lock: redlock.Lock | redlock.Semaphore) -> Iterator[redlock.Lease]:
+    with lock as lease:
+        while True:
+            yield lease
+
+
+@SHARED
+def test_each_generator_gives_back_its_own(client: redlock.Redlock, make: Make) -> None:
+    lock = make(client)
+    first, second = holding(lock), holding(lock)
+    one, other = next(first), next(second)
+    first.close()
+    assert (one.held, other.held) == (False, True)
+    second.close()
+    assert not other.held
+
+
+@SHARED
+def test_a_generator_that_another_thread_ends_gives_back_its_own(client: redlock.Redlock, make: Make) -> None:
+    lock = make(client)
+    generator = holding(lock)
+    theirs = elsewhere(lambda: next(generator))
+    with lock as mine:
+        generator.close()
+        assert (theirs.held, mine.held) == (False, True)
+    assert not mine.held
+
+
+@SHARED
+def test_an_exit_stack_gives_back_what_it_entered(client: redlock.Redlock, make: Make) -> None:
+    lock = make(client)
+    generator = holding(lock)
+    stack, other_stack = ExitStack(), ExitStack()
+    theirs = elsewhere(lambda: other_stack.enter_context(lock))
+    outer, inner = stack.enter_context(lock), stack.enter_context(lock)
+    block = next(generator)
+    with lock as mine:
+        stack.close()
+        assert (outer.held, inner.held, theirs.held) == (False, False, True)
+        other_stack.close()
+        assert (theirs.held, block.held, mine.held) == (False, True, True)
+    assert (block.held, mine.held) == (True, False)
+
+
+def test_an_abandoned_block_keeps_no_lock_alive(client: redlock.Redlock) -> None:
+    gpu = client.semaphore("gpu", 2)
+    ExitStack().enter_context(gpu)
+    known = weakref.ref(gpu)
+    del gpu
+    gc.collect()
+    assert known() is None
+
+
 def test_with_asyncio(server: Server) -> None:
     async def main() -> None:
         async with redlock.asyncio.Redlock(server.url) as client:
@@ -109,12 +176,20 @@ def test_of_the_default_client(server: Server, monkeypatch: pytest.MonkeyPatch) 
             pass
 
 
+def test_permits_are_read_only(client: redlock.Redlock) -> None:
+    for gpu in (client.semaphore("gpu", 1), redlock.asyncio.semaphore("gpu", 1)):
+        with pytest.raises(AttributeError):
+            gpu.permits = 2  # type: ignore[misc]
+
+
 @pytest.mark.parametrize(
     ("permits", "options", "argument"),
     [
         (0, {}, "permits"),
         (-1, {}, "permits"),
         (1.5, {}, "permits"),
+        (2.0, {}, "permits"),
+        (True, {}, "permits"),
         ("2", {}, "permits"),
         (None, {}, "permits"),
         (65_537, {}, "permits"),
@@ -131,7 +206,8 @@ def test_what_makes_no_sense_is_refused(
             make("gpu", permits, **options)  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("n", [0, -1, 4, 1.5, "1", None])
+@pytest.mark.parametrize("n", [0, -1, 4, 1.5, 1.0, True, "1", None, [], {}])
 def test_what_cannot_be_had_is_refused(client: redlock.Redlock, n: object) -> None:
-    with pytest.raises(redlock.InvalidArgument, match="n"):
-        client.semaphore("gpu", 3).acquire(n=n)  # type: ignore[arg-type]
+    for gpu in (client.semaphore("gpu", 3), redlock.asyncio.semaphore("gpu", 3)):
+        with pytest.raises(redlock.InvalidArgument, match="^n: "):
+            gpu.acquire(n=n)  # type: ignore[arg-type]

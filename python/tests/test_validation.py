@@ -118,6 +118,17 @@ def test_unknown_options_are_type_errors(module) -> None:
         module.lock("x", timeout=1)
     with pytest.raises(TypeError):
         module.Redlock(NOWHERE, 3)
+    for make in (module.Redlock, module.lock, module.read_write_lock):
+        with pytest.raises(TypeError, match="timeout"):
+            make(NOWHERE, timeout=None)
+
+
+@MODULES
+def test_an_unknown_option_is_answered_with_the_known_ones(module) -> None:
+    with pytest.raises(TypeError, match=r'"limit", only ttl, wait, max_hold, min_hold, reentrant$'):
+        module.read_write_lock("x", limit=1)
+    with pytest.raises(TypeError, match=r'"limit", only permits, ttl, wait, max_hold$'):
+        module.semaphore("x", 2, limit=1)
 
 
 @MODULES

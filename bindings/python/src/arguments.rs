@@ -5,7 +5,7 @@ use std::time::Duration;
 use pyo3::{
     exceptions::PyTypeError,
     prelude::*,
-    types::{PyBool, PyDict, PyString},
+    types::{PyBool, PyDict, PyFloat, PyString},
 };
 use redlock::{
     Config, LockError, LockOptions,
@@ -34,10 +34,22 @@ fn shown(value: &Bound<'_, PyAny>) -> String {
     value.repr().map_or_else(|_| "this".to_owned(), |text| text.to_string())
 }
 
-/// Converts the options. Those that are None are left out, and so have their defaults.
-fn settings(options: Option<&Bound<'_, PyDict>>) -> Vec<(String, Setting)> {
-    let given = options.into_iter().flatten().filter(|(_, value)| !value.is_none());
-    given.map(|(name, value)| (name.to_string(), setting(&value))).collect()
+/// Converts the options, and parses them. An option that is None has its default, but its name must be known, too.
+fn parsed<T>(
+    options: Option<&Bound<'_, PyDict>>,
+    parse: impl Fn(Vec<(String, Setting)>) -> Result<T, LockError>,
+) -> Fallible<T> {
+    let mut settings = Vec::new();
+    for (name, value) in options.into_iter().flatten() {
+        let (name, is_default) = (name.to_string(), value.is_none());
+        let given = (name, setting(&value));
+        if !is_default {
+            settings.push(given);
+        } else if let Err(error @ LockError::Invalid { argument: "options", .. }) = parse(vec![given]) {
+            return Err(unexpected(error));
+        }
+    }
+    parse(settings).map_err(unexpected)
 }
 
 /// An unknown option raises `TypeError`, as in any function with keyword arguments.
@@ -71,19 +83,19 @@ pub(crate) fn wait(
 
 /// A client's configuration from the environment and keyword arguments.
 pub(crate) fn config_from_env(options: Option<&Bound<'_, PyDict>>) -> Fallible<Config> {
-    SnakeSeconds.config_from_env(settings(options)).map_err(unexpected)
+    parsed(options, |settings| SnakeSeconds.config_from_env(settings))
 }
 
 /// A client's configuration from `urls` and keyword arguments.
 pub(crate) fn config(urls: &Bound<'_, PyAny>, options: Option<&Bound<'_, PyDict>>) -> Fallible<Config> {
     let wrong = || invalid("urls", "must be a URL or a list of URLs, in valid Unicode");
-    let urls = if urls.is_instance_of::<PyString>() {
+    let urls: Vec<String> = if urls.is_instance_of::<PyString>() {
         vec![urls.extract::<String>().map_err(|_| wrong())?]
     } else {
         let each = urls.try_iter().map_err(|_| wrong())?;
         each.map(|url| url?.extract()).collect::<PyResult<_>>().map_err(|_| wrong())?
     };
-    SnakeSeconds.config(urls, settings(options)).map_err(unexpected)
+    parsed(options, |settings| SnakeSeconds.config(urls.clone(), settings))
 }
 
 /// A lock's name.
@@ -91,18 +103,41 @@ pub(crate) fn name(value: &Bound<'_, PyAny>) -> Fallible<String> {
     value.extract().map_err(|_| invalid("name", "must be a string of valid Unicode"))
 }
 
+/// Converts a number of slots. A `float` is none, even if it is whole.
+fn slots(value: &Bound<'_, PyAny>) -> Setting {
+    if value.is_instance_of::<PyFloat>() { Setting::Other(shown(value)) } else { setting(value) }
+}
+
 /// Which lock of a name: None, "read" or "write" of a read/write lock, or `(n, permits)` for n slots of a semaphore.
 pub(crate) fn part(value: Option<&Bound<'_, PyAny>>) -> Fallible<Part> {
     match value {
         None => Ok(Part::Whole),
         Some(value) => match value.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>() {
-            Ok((n, of)) => Ok(Part::permits(&setting(&n), &setting(&of))?),
+            Ok((n, of)) => Ok(Part::permits(&slots(&n), &slots(&of))?),
             Err(_) => Ok(Part::named(value.extract().ok())),
         },
     }
 }
 
-/// A lock's options.
-pub(crate) fn lock_options(options: Option<&Bound<'_, PyDict>>) -> Fallible<LockOptions> {
-    SnakeSeconds.lock_options(settings(options)).map_err(unexpected)
+/// Refuses an option that no lock has, and lists those that this kind of lock has. The core decides on the `others`,
+/// which only other kinds have.
+fn check_names(part: Part, options: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+    let (known, others): (&[&str], &[&str]) = match part {
+        Part::Whole => return Ok(()),
+        Part::Read | Part::Write => (&["ttl", "wait", "max_hold", "min_hold", "reentrant"], &["owner", "fair"]),
+        Part::Permits { .. } => (&["permits", "ttl", "wait", "max_hold"], &["owner", "fair", "min_hold", "reentrant"]),
+    };
+    for (name, _) in options.into_iter().flatten() {
+        let name = name.to_string();
+        if !known.contains(&name.as_str()) && !others.contains(&name.as_str()) {
+            return Err(PyTypeError::new_err(format!("there is no option {name:?}, only {}", known.join(", "))));
+        }
+    }
+    Ok(())
+}
+
+/// The options of a lock.
+pub(crate) fn lock_options(part: Part, options: Option<&Bound<'_, PyDict>>) -> Fallible<LockOptions> {
+    check_names(part, options)?;
+    parsed(options, |settings| SnakeSeconds.lock_options(settings))
 }

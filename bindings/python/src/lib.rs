@@ -43,7 +43,7 @@ mod native {
         info::{LockInfo, NodeStatus},
         interpreter::is_main_interpreter,
         lease::Lost,
-        lock::{Lock, Request},
+        lock::{Blocks, Lock, Request},
         value::HeldValue,
     };
 

@@ -2,11 +2,12 @@
 //! path, so they are written in Rust.
 
 use std::{
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    mem,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
-use pyo3::{prelude::*, types::PyDict};
+use pyo3::{PyTraverseError, PyVisit, prelude::*, types::PyDict};
 use redlock::{
     LockError, LockOptions,
     ffi::{
@@ -29,6 +30,9 @@ use crate::{
 pub(crate) struct Lock {
     /// Its name and options.
     known: Unbound,
+    /// The default client at the first use of this lock, or of another lock of the same read/write lock or semaphore.
+    /// Empty for a lock of another client.
+    default_client: Arc<OnceLock<redlock::Client>>,
     /// The core's lock. A lock of the default client gets it at its first use.
     core: OnceLock<redlock::Lock>,
     open_blocks: OpenBlocks,
@@ -54,25 +58,76 @@ impl Request {
     }
 }
 
-/// The leases of `with` blocks that have not ended, each with the number of its caller.
+/// A `with` block that has not ended.
+struct OpenBlock {
+    /// The frame that began the block; `None` without any Python frame. The reference keeps its address from being
+    /// reused.
+    frame: Option<Py<PyAny>>,
+    /// The number of the caller that began the block.
+    caller: u64,
+    lease: Py<Lease>,
+}
+
+impl OpenBlock {
+    fn is_of(&self, frame: &Bound<'_, PyAny>) -> bool {
+        self.frame.as_ref().is_some_and(|own| own.is(frame))
+    }
+
+    /// Whether its frame has ended. Such a block began in a helper, such as `ExitStack.enter_context`: the frame of a
+    /// `with` statement ends after its block.
+    fn outlived_its_frame(&self) -> bool {
+        #[allow(unsafe_code, reason = "pyo3 has no safe function for the number of references")]
+        // SAFETY: the pointer is of an object to which this block has a reference.
+        let references = |frame: &Py<PyAny>| unsafe { pyo3::ffi::Py_REFCNT(frame.as_ptr()) };
+        // The interpreter has another reference to a frame that runs or is suspended.
+        self.frame.as_ref().is_some_and(|frame| references(frame) == 1)
+    }
+}
+
+/// The `with` blocks of a lock that have not ended. Python does not tell `__exit__` which block ends, so the frame that
+/// calls it does: it is the frame that called `__enter__`, whatever thread or task runs the end of the block.
 #[derive(Default)]
-struct OpenBlocks(Mutex<Vec<(u64, Py<Lease>)>>);
+struct OpenBlocks(Mutex<Vec<OpenBlock>>);
 
 impl OpenBlocks {
     /// Only threads that are attached to the interpreter lock it, and they stay attached. So it is never locked for
     /// long, and not while the process forks.
-    fn stack(&self) -> MutexGuard<'_, Vec<(u64, Py<Lease>)>> {
+    fn stack(&self) -> MutexGuard<'_, Vec<OpenBlock>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes the newest lease of this caller. A block may end in another thread or task than it began, as in a
-    /// generator that is collected. Then it removes the newest lease of the caller whose block began first.
-    fn pop(&self, caller: u64) -> Option<Py<Lease>> {
-        let mut stack = self.stack();
-        let newest = |of: u64| stack.iter().rposition(|(number, _)| *number == of);
-        let index = newest(caller).or_else(|| newest(stack.first()?.0))?;
-        Some(stack.remove(index).1)
+    fn push(&self, frame: Option<Bound<'_, PyAny>>, caller: u64, lease: Py<Lease>) {
+        self.stack().push(OpenBlock { frame: frame.map(Bound::unbind), caller, lease });
     }
+
+    /// Removes the newest block of this frame. If there is none, a helper such as `ExitStack` ends the block. Then it
+    /// removes, among the blocks that outlived their frames, the newest one of this caller, or else the newest one of
+    /// the caller whose block began first. If no block outlived its frame, it does so among all blocks.
+    fn pop(&self, frame: Option<&Bound<'_, PyAny>>, caller: u64) -> Option<OpenBlock> {
+        let mut stack = self.stack();
+        let newest = |among: fn(&OpenBlock) -> bool| {
+            let of = |caller| stack.iter().rposition(|block| among(block) && block.caller == caller);
+            of(caller).or_else(|| of(stack.iter().find(|block| among(block))?.caller))
+        };
+        let index = frame
+            .and_then(|frame| stack.iter().rposition(|block| block.is_of(frame)))
+            .or_else(|| newest(OpenBlock::outlived_its_frame))
+            .or_else(|| newest(|_| true))?;
+        Some(stack.remove(index))
+    }
+
+    /// A locked mutex means that the blocks are in use, and so not garbage.
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let Ok(stack) = self.0.try_lock() else { return Ok(()) };
+        stack.iter().try_for_each(|block| visit.call(&block.frame))
+    }
+}
+
+/// The Python frame that calls a method of this module.
+fn calling_frame(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
+    static FRAME: Cached = Cached::new();
+    // Fails only without any frame, in a program that embeds Python.
+    Ok(FRAME.import(py, "sys", "_getframe")?.call0().ok())
 }
 
 impl Lock {
@@ -82,16 +137,22 @@ impl Lock {
         if let Some(core) = self.core.get() {
             return Ok(core);
         }
-        let default_client = DEFAULT_CLIENT.import(py, "redlock._client", "default_client")?;
-        let client: Py<Client> = default_client.call0()?.extract().map_err(PyErr::from)?;
-        let core = self.known.of(&client.get().core)?;
+        if self.default_client.get().is_none() {
+            let default_client = DEFAULT_CLIENT.import(py, "redlock._client", "default_client")?;
+            let client: Py<Client> = default_client.call0()?.extract().map_err(PyErr::from)?;
+            // If several threads get here at once, all get the client that was stored first.
+            let _ = self.default_client.set(client.get().core.clone());
+        }
+        let client = self.default_client.get().ok_or(LockError::Closed)?;
+        let core = self.known.of(client)?;
         Ok(self.core.get_or_init(|| core))
     }
 
     /// Makes a lock of a client.
     pub(crate) fn of(client: &redlock::Client, name: &str, options: LockOptions) -> Fallible<Self> {
         let known = Unbound { name: name.to_owned(), options, part: Part::Whole };
-        Ok(Self { core: OnceLock::from(known.of(client)?), known, open_blocks: OpenBlocks::default() })
+        let core = OnceLock::from(known.of(client)?);
+        Ok(Self { known, default_client: Arc::default(), core, open_blocks: OpenBlocks::default() })
     }
 
     fn take(&self, py: Python<'_>, caller: &Caller, wait: Option<Duration>) -> Fallible<Py<Lease>> {
@@ -107,23 +168,26 @@ impl Lock {
 #[pymethods]
 impl Lock {
     /// Makes a lock of a client, or of the default client, with the options of `LockOptions`. Sends nothing. `part`:
-    /// "read" or "write" of a read/write lock, or `(n, permits)` for n slots of a semaphore.
+    /// "read" or "write" of a read/write lock, or `(n, permits)` for n slots of a semaphore. `sibling`: another lock of
+    /// the same read/write lock or semaphore, which has the same default client.
     #[new]
-    #[pyo3(signature = (client, name, part=None, **options))]
+    #[pyo3(signature = (client, name, part=None, sibling=None, **options))]
     fn new(
         client: Option<&Client>,
         name: &Bound<'_, PyAny>,
         part: Option<&Bound<'_, PyAny>>,
+        sibling: Option<&Self>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> Fallible<Self> {
-        let (name, options) = (arguments::name(name)?, arguments::lock_options(options)?);
-        let known = Unbound { name, options, part: arguments::part(part)? };
+        let (name, part) = (arguments::name(name)?, arguments::part(part)?);
+        let known = Unbound { name, options: arguments::lock_options(part, options)?, part };
         let core = match client {
             Some(client) => OnceLock::from(known.of(&client.core)?),
             // Invalid options fail now, not at the first use.
             None => known.check().map(|()| OnceLock::new())?,
         };
-        Ok(Self { known, core, open_blocks: OpenBlocks::default() })
+        let default_client = sibling.map_or_else(Arc::default, |sibling| sibling.default_client.clone());
+        Ok(Self { known, default_client, core, open_blocks: OpenBlocks::default() })
     }
 
     /// The name, without the client's prefix.
@@ -138,8 +202,9 @@ impl Lock {
     /// 0 tries once, as `blocking=False` does, which allows no `timeout`. Returns a `Lease`, or None if another owner
     /// still holds the lock by then.
     ///
-    /// Raises `Unavailable`, `KeyConflict`, `WouldDeadlock` (another task of this thread holds it, or this owner does
-    /// and the lock is not re-entrant), `LockLost` (this owner held it and lost it), `InvalidArgument` and `Closed`.
+    /// Raises `Unavailable`, `KeyConflict`, `WouldDeadlock` (another owner in this thread holds it, such as a task, or
+    /// this owner does and the lock is not re-entrant), `LockLost` (this owner held it and lost it), `InvalidArgument`
+    /// and `Closed`.
     ///
     /// ```python
     /// if lease := client.lock("report").acquire(timeout=2.5):
@@ -199,9 +264,9 @@ impl Lock {
     }
 
     fn __enter__(&self, py: Python<'_>) -> Fallible<Py<Lease>> {
-        let caller = Caller::current(py)?;
+        let (frame, caller) = (calling_frame(py)?, Caller::current(py)?);
         let lease = self.take(py, &caller, self.known.options.wait)?;
-        self.open_blocks.stack().push((caller.number, lease.clone_ref(py)));
+        self.open_blocks.push(frame, caller.number, lease.clone_ref(py));
         Ok(lease)
     }
 
@@ -214,8 +279,8 @@ impl Lock {
         traceback: &Bound<'_, PyAny>,
     ) -> Fallible<()> {
         let _ = (error, traceback);
-        match self.open_blocks.pop(Caller::current(py)?.number) {
-            Some(lease) => lease.get().leave_block(py, !kind.is_none()),
+        match self.open_blocks.pop(calling_frame(py)?.as_ref(), Caller::current(py)?.number) {
+            Some(block) => block.lease.get().leave_block(py, !kind.is_none()),
             None => Ok(()),
         }
     }
@@ -231,14 +296,70 @@ impl Lock {
         Ok(Request { caller: Caller::task(py)?, wait: arguments::wait(blocking, timeout, self.known.options.wait)? })
     }
 
-    /// For asyncio: stores the lease of an `async with` block that begins.
-    fn begin_block(&self, py: Python<'_>, request: &Request, lease: Py<Lease>) -> Fallible<()> {
-        self.open_blocks.stack().push((request.caller(py)?.number, lease));
+    /// For asyncio: stores the lease of an `async with` block that begins. `frame`: of its coroutine.
+    fn begin_block(
+        &self,
+        py: Python<'_>,
+        request: &Request,
+        frame: Bound<'_, PyAny>,
+        lease: Py<Lease>,
+    ) -> Fallible<()> {
+        self.open_blocks.push(Some(frame), request.caller(py)?.number, lease);
         Ok(())
     }
 
-    /// For asyncio: removes the lease of the `async with` block that ends.
-    fn end_block(&self, py: Python<'_>) -> Fallible<Option<Py<Lease>>> {
-        Ok(self.open_blocks.pop(Caller::current(py)?.number))
+    /// For asyncio: removes the lease of the `async with` block that ends. `frame`: of its coroutine.
+    fn end_block(&self, py: Python<'_>, frame: &Bound<'_, PyAny>) -> Fallible<Option<Py<Lease>>> {
+        let block = self.open_blocks.pop(Some(frame), Caller::current(py)?.number);
+        Ok(block.map(|block| block.lease.clone_ref(py)))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.open_blocks.traverse(&visit)
+    }
+
+    fn __clear__(&self) {
+        let blocks = mem::take(&mut *self.open_blocks.stack());
+        drop(blocks);
+    }
+}
+
+/// The base class of semaphores for threads. Their `with` blocks are those of a lock for one slot. It is written in Rust
+/// so that no signal handler can raise between the grant and the block.
+#[pyclass(frozen, subclass, weakref, module = "redlock._native")]
+pub(crate) struct Blocks {
+    one: Py<Lock>,
+}
+
+#[pymethods]
+impl Blocks {
+    #[new]
+    fn new(one: Py<Lock>) -> Self {
+        Self { one }
+    }
+
+    /// The lock for one slot.
+    #[getter(_one)]
+    fn one(&self, py: Python<'_>) -> Py<Lock> {
+        self.one.clone_ref(py)
+    }
+
+    fn __enter__(&self, py: Python<'_>) -> Fallible<Py<Lease>> {
+        self.one.get().__enter__(py)
+    }
+
+    #[pyo3(signature = (kind, error, traceback, /))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        error: &Bound<'_, PyAny>,
+        traceback: &Bound<'_, PyAny>,
+    ) -> Fallible<()> {
+        self.one.get().__exit__(py, kind, error, traceback)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.one)
     }
 }

@@ -31,10 +31,16 @@ pub(crate) fn blocking<T: Send>(py: Python<'_>, call: impl FnOnce(Check<'_>) -> 
 /// Makes a call of the core and waits for its result: a greenlet in its hub, any other caller blocked.
 pub(crate) fn value(py: Python<'_>, operation: Operation<'_>) -> Fallible<Value> {
     events::ensure_logging(py, &operation)?;
-    match Hub::current(py)? {
+    let value = match Hub::current(py)? {
         Some(hub) => hub.run(operation),
         None => blocking(py, |check| operation.block(check)),
+    }?;
+    if let Value::Lease(lease) = &value {
+        // A signal may have come after the last check. Python would raise the exception of its handler once this call
+        // has returned, and the caller would never receive the lease.
+        py.check_signals().inspect_err(|_| lease.abandon())?;
     }
+    Ok(value)
 }
 
 /// As `value`, with the result as a Python object.
