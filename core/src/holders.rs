@@ -173,7 +173,9 @@ pub(crate) async fn end_by_force(session: &Session, names: &Names) -> Result<boo
         ended => ended,
     };
     if let Ok(true) = ended {
-        known.iter().for_each(|tenure| tenure.lose(LostReason::Released));
+        for tenure in known {
+            tenure.lose(LostReason::Released);
+        }
     }
     ended
 }
