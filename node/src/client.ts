@@ -14,9 +14,11 @@ import { type Client, type LockMaker, type Lease as NativeLease, native, type Op
 import {
   type ClientOptions,
   type LockOptions,
+  lockName,
   nodes,
   permitted,
   type ReadWriteOptions,
+  readingAndWriting,
   type SemaphoreOptions,
   setting,
   settings,
@@ -90,7 +92,7 @@ export class Redlock {
    * {@link InvalidArgument}.
    */
   lock(name: string, options?: LockOptions | null): Lock {
-    const native = sync(() => this.#make(setting(name), options == null ? undefined : settings(options)));
+    const native = sync(() => this.#make(lockName(name), options == null ? undefined : settings(options)));
     return new Lock(name, { native, client: this.#native });
   }
 
@@ -99,8 +101,9 @@ export class Redlock {
    * Throws {@link InvalidArgument}.
    */
   readWriteLock(name: string, options?: ReadWriteOptions | null): ReadWriteLock {
+    const given = readingAndWriting(options);
     return new ReadWriteLock(name, (part) => {
-      const native = sync(() => this.#native.part(setting(name), settings(options), part));
+      const native = sync(() => this.#native.part(lockName(name), given, part));
       return { native, client: this.#native };
     });
   }
@@ -112,7 +115,7 @@ export class Redlock {
   semaphore(name: string, options: SemaphoreOptions): Semaphore {
     const [permits, taking] = permitted(options);
     return new Semaphore(name, permits, (n) => {
-      const native = sync(() => this.#native.permits(setting(name), taking, setting(n), setting(permits)));
+      const native = sync(() => this.#native.permits(lockName(name), taking, setting(n), setting(permits)));
       return { native, client: this.#native };
     });
   }
@@ -210,7 +213,7 @@ export class Redlock {
    * ```
    */
   forceRelease(name: string): Promise<boolean> {
-    return call((loop) => loop.forceRelease(this.#native, setting(name)));
+    return call((loop) => loop.forceRelease(this.#native, lockName(name)));
   }
 
   /**

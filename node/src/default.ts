@@ -9,12 +9,14 @@ import { sync } from "./errors";
 import type { Lease } from "./lease";
 import { type Body, type BoundLock, block, Lock, ReadWriteLock, Semaphore, type Using } from "./lock";
 import { rejecting } from "./loop";
-import { native, type Part, type Unbound } from "./native";
+import { native, type Options, type Part, type Unbound } from "./native";
 import {
   type ClientOptions,
   type LockOptions,
+  lockName,
   permitted,
   type ReadWriteOptions,
+  readingAndWriting,
   type SemaphoreOptions,
   setting,
   settings,
@@ -46,7 +48,7 @@ export function configure(urls?: string | readonly string[] | null, options?: Cl
  * client at its first use: see `configure()`. Sends nothing. Throws {@link InvalidArgument}.
  */
 export function lock(name: string, options?: LockOptions | null): Lock {
-  return new Lock(name, lockOfDefaultClient(name, options));
+  return new Lock(name, lockOfDefaultClient(name, settings(options)));
 }
 
 /**
@@ -54,7 +56,8 @@ export function lock(name: string, options?: LockOptions | null): Lock {
  * default client at its first use: see `configure()`. Sends nothing. Throws {@link InvalidArgument}.
  */
 export function readWriteLock(name: string, options?: ReadWriteOptions | null): ReadWriteLock {
-  return new ReadWriteLock(name, (part) => lockOfDefaultClient(name, options, part));
+  const given = readingAndWriting(options);
+  return new ReadWriteLock(name, (part) => lockOfDefaultClient(name, given, part));
 }
 
 /**
@@ -63,13 +66,13 @@ export function readWriteLock(name: string, options?: ReadWriteOptions | null): 
  */
 export function semaphore(name: string, options: SemaphoreOptions): Semaphore {
   const [permits, taking] = permitted(options);
-  const made = (n: number) => native.Unbound.permits(setting(name), taking, setting(n), setting(permits));
+  const made = (n: number) => native.Unbound.permits(lockName(name), taking, setting(n), setting(permits));
   return new Semaphore(name, permits, (n) => bindAtFirstUse(() => made(n)));
 }
 
 /** Makes a lock, or a part of a read/write lock, that is bound to the default client at its first use. */
-function lockOfDefaultClient(name: string, options: LockOptions | null | undefined, part?: Part): () => BoundLock {
-  return bindAtFirstUse(() => new native.Unbound(setting(name), settings(options), part));
+function lockOfDefaultClient(name: string, options: Options, part?: Part): () => BoundLock {
+  return bindAtFirstUse(() => new native.Unbound(lockName(name), options, part));
 }
 
 /** Makes a native lock without a client now; the returned function binds it to the default client. */

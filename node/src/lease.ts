@@ -182,11 +182,22 @@ export class Lease {
   /** Runs at the end of an `await using` block: releases, and rejects with {@link LockLost} if the lock was lost. */
   declare [Symbol.asyncDispose]: () => Promise<void>;
 
-  /** @internal */
-  [inspect.custom](): string {
+  /** The name, the token, and whether the lease is held, for people; `console.log` shows the same. */
+  toString(): string {
     const { name, token, held, lostReason } = this;
     const state = held ? "held" : lostReason === undefined ? "released" : `lost: ${lostReason}`;
     return `Lease ${inspect(name)} of ${this.#client.nodes} { token: ${token}n, ${state} }`;
+  }
+
+  /** What `JSON.stringify` writes, as for a log. The token is a string, since JSON has no integers of 64 bits. */
+  toJSON(): { name: string; owner: string; token: string; held: boolean; lostReason: LostReason | undefined } {
+    const { name, owner, token, held, lostReason } = this;
+    return { name, owner, token: token.toString(), held, lostReason };
+  }
+
+  /** @internal */
+  [inspect.custom](): string {
+    return this.toString();
   }
 
   static {

@@ -9,7 +9,7 @@ import { InvalidArgument, LockTimeout } from "./errors";
 import { Lease, type ReleaseOutcome } from "./lease";
 import { call, rejecting } from "./loop";
 import { type Client, type Given, locks, type Lock as Native, type Lease as NativeLease } from "./native";
-import { type AcquireOptions, acquiring, type PermitOptions } from "./options";
+import { type AcquireOptions, acquiring, type PermitOptions, taking, trying } from "./options";
 
 /** A function that runs while the lock is held. `signal` is aborted when the lock is lost. */
 export type Body<T> = (signal: AbortSignal, lease: Lease) => T | PromiseLike<T>;
@@ -306,7 +306,7 @@ export class Semaphore {
    */
   acquire(options?: PermitOptions | null): Promise<Lease> {
     return rejecting(() => {
-      const { n, ...acquiring } = options ?? {};
+      const [n, acquiring] = taking(options);
       return this.#taking(n).acquire(acquiring);
     });
   }
@@ -316,7 +316,7 @@ export class Semaphore {
    * does, but never with {@link LockTimeout}.
    */
   tryAcquire(options?: Pick<PermitOptions, "n"> | null): Promise<Lease | null> {
-    return rejecting(() => this.#taking(options?.n).tryAcquire());
+    return rejecting(() => this.#taking(trying(options)).tryAcquire());
   }
 
   /**
@@ -329,7 +329,7 @@ export class Semaphore {
   using<T>(...given: Using<PermitOptions, T>): Promise<T> {
     return rejecting(() => {
       const [options, body] = block(given);
-      const { n, ...acquiring } = options ?? {};
+      const [n, acquiring] = taking(options);
       return this.#taking(n).using(acquiring, body);
     });
   }

@@ -132,7 +132,13 @@ export interface PermitOptions extends AcquireOptions {
 /** The options of a lock and of one acquire. */
 export type TakeOptions = LockOptions & AcquireOptions;
 
-/** Converts a name, a time or the value of an option for the native module. */
+/** Checks the name of a lock. */
+export function lockName(value: unknown): string {
+  if (typeof value === "string" && value.isWellFormed()) return value;
+  throw new InvalidArgument(`name: must be a string of valid Unicode, not ${shown(value)}`);
+}
+
+/** Converts a time, a text or the value of an option for the native module. */
 export function setting(value: unknown): Given {
   const fits = typeof value === "string" ? value.isWellFormed() : ["number", "boolean"].includes(typeof value);
   return fits ? (value as Given) : { shown: shown(value) };
@@ -152,10 +158,21 @@ function given(options: object | null | undefined): [string, unknown][] {
 }
 
 function object<T extends object>(options: T | null | undefined): T | Record<string, never> {
-  if (typeof options !== "object" && options !== undefined) {
+  if (options === undefined || options === null) return {};
+  // The options of an array, a Map or a Set would be its indices, or none.
+  if (typeof options !== "object" || Symbol.iterator in options) {
     throw new InvalidArgument(`options: must be an object, not ${shown(options)}`);
   }
-  return options ?? {};
+  return options;
+}
+
+/** Refuses an option that is neither in `names` nor in `others`, which the message does not list. */
+function only(options: object | null | undefined, names: readonly string[], others: readonly string[] = []): void {
+  for (const [name] of given(options)) {
+    if (!names.includes(name) && !others.includes(name)) {
+      throw new InvalidArgument(`options: there is no option ${JSON.stringify(name)}, only ${names.join(", ")}`);
+    }
+  }
 }
 
 /** Splits the options into those of the lock and those of the acquire. */
@@ -164,10 +181,37 @@ export function split(options: TakeOptions | null | undefined): [LockOptions, Ac
   return [locking, { signal }];
 }
 
-/** Splits the options of a semaphore into the number of slots and the rest. */
+const OF_READ_WRITE = ["ttl", "wait", "maxHold", "minHold", "reentrant"];
+const OF_SEMAPHORE = ["permits", "ttl", "wait", "maxHold"];
+
+/** Converts the options of a read/write lock. The native module says why it has no `owner` and is not `fair`. */
+export function readingAndWriting(options: ReadWriteOptions | null | undefined): Options {
+  only(options, OF_READ_WRITE, ["owner", "fair"]);
+  return settings(options);
+}
+
+/** Splits the options of a semaphore into the number of slots and the rest. The native module refuses the `others`. */
 export function permitted(options: SemaphoreOptions): [number, Options] {
+  only(options, OF_SEMAPHORE, ["owner", "fair", "minHold", "reentrant"]);
   const { permits, ...taking } = object(options) as SemaphoreOptions;
+  if ("reentrant" in taking && taking.reentrant === false) {
+    throw new InvalidArgument("reentrant: has no meaning for a semaphore: each acquire is a permit of its own");
+  }
   return [permits, settings(taking)];
+}
+
+/** Splits the options of one acquire of a semaphore into the number of slots and the rest. */
+export function taking(options: PermitOptions | null | undefined): [PermitOptions["n"], AcquireOptions | undefined] {
+  if (options === undefined || options === null) return [undefined, undefined];
+  only(options, ["n", "wait", "signal"]);
+  const { n, ...acquiring } = options;
+  return [n, acquiring];
+}
+
+/** Reads the number of slots of a try. */
+export function trying(options: Pick<PermitOptions, "n"> | null | undefined): PermitOptions["n"] {
+  only(options, ["n"]);
+  return options?.n;
 }
 
 /** Checks and converts the options of one acquire. */
@@ -177,19 +221,20 @@ export function acquiring(options: AcquireOptions | null | undefined): {
 } {
   let wait: Given | undefined;
   let signal: AbortSignal | undefined;
+  only(options, ["wait", "signal"]);
   for (const [name, value] of given(options)) {
     if (name === "wait") wait = setting(value);
-    else if (name === "signal") signal = abortSignal(value);
-    else throw new InvalidArgument(`options: there is no option ${JSON.stringify(name)}, only wait, signal`);
+    else signal = abortSignal(value);
   }
   return { wait, signal };
 }
 
+/** The methods of a signal that an acquire calls. */
+const OF_SIGNAL = ["addEventListener", "removeEventListener", "throwIfAborted"] as const;
+
 function abortSignal(value: unknown): AbortSignal {
-  // A test runner's sandbox may have an AbortSignal of its own.
-  if (typeof (value as AbortSignal).addEventListener === "function" && "aborted" in (value as AbortSignal)) {
-    return value as AbortSignal;
-  }
+  // Not `instanceof`: a test runner's sandbox may have an AbortSignal of its own.
+  if (OF_SIGNAL.every((method) => typeof (value as AbortSignal)[method] === "function")) return value as AbortSignal;
   throw new InvalidArgument(`signal: must be an AbortSignal, not ${shown(value)}`);
 }
 

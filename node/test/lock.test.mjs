@@ -44,6 +44,9 @@ test("a lease and its lock", async (t) => {
   await lease.extend(60_000);
   assert(lease.remaining() > 50_000);
   assert.match(inspect(lease), /^Lease 'report' of 127\.0\.0\.1:\d+ \{ token: \d+n, held \}$/);
+  assert.equal(String(lease), inspect(lease));
+  const { name, owner, token } = lease;
+  assert.deepEqual(JSON.parse(JSON.stringify(lease)), { name, owner, token: String(token), held: true });
   assert.match(inspect(report), /^Lock 'report' of 127\.0\.0\.1:\d+$/);
   assert.equal(await lease.release(), "released");
   assert.equal(await lease.release(), "released");

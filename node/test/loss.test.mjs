@@ -85,7 +85,7 @@ test("the end of a block", async () => {
     await client.forceRelease(lease.name);
     return "done";
   };
-  await assert.rejects(client.using("x", lost), { name: "LockLost", code: "lost", reason: "deleted" });
+  await assert.rejects(client.using("x", lost), { name: "LockLost", code: "lost", reason: "released" });
   const own = new Error("my own");
   const fails = async (signal, lease) => {
     await lost(signal, lease);

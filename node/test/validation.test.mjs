@@ -4,7 +4,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { configure, InvalidArgument, LockError, lock, Redlock } from "redlock-core";
+import { configure, InvalidArgument, LockError, lock, Redlock, readWriteLock, semaphore } from "redlock-core";
 
 function refused(call, message) {
   assert.throws(call, (error) => {
@@ -75,9 +75,9 @@ test("a lock refuses wrong names and options, at once", () => {
     ["", {}, /^name: must have 1 to 1024 bytes together with the prefix, not 2$/],
     ["x".repeat(1023), {}, /^name: .* not 1025$/],
     ["a\0b", {}, /^name: must not contain NUL$/],
-    ["\udfff", {}, /^name: must be a string of valid Unicode$/],
-    [undefined, {}, /^name: must be a string of valid Unicode$/],
-    [7, {}, /^name: must be a string of valid Unicode$/],
+    ["\udfff", {}, /^name: must be a string of valid Unicode, not '/],
+    [undefined, {}, /^name: must be a string of valid Unicode, not undefined$/],
+    [7, {}, /^name: must be a string of valid Unicode, not 7$/],
     ["x", { ttl: 49 }, /^ttl: must be from 50ms to 10 years, not 49ms$/],
     ["x", { ttl: "soon" }, /^ttl: must be a number of milliseconds or 'adaptive', not "soon"$/],
     ["x", { ttl: true }, /^ttl: must be a number of milliseconds or 'adaptive', not true$/],
@@ -97,11 +97,39 @@ test("a lock refuses wrong names and options, at once", () => {
       /^options: there is no option "timeout", only ttl, wait, owner, maxHold, minHold, reentrant, fair$/,
     ],
     ["x", "5s", /^options: must be an object, not '5s'$/],
+    ["x", [], /^options: must be an object, not \[\]$/],
+    ["x", new Map([["wait", 0]]), /^options: must be an object, not Map\(1\) \{/],
   ]) {
     refused(() => client.lock(name, options), message);
     if (name !== "x".repeat(1023))
       refused(() => lock(name, options), message.source.includes("prefix") ? /^name: / : message);
   }
+});
+
+test("a read/write lock and a semaphore refuse wrong options, at once", () => {
+  const client = new Redlock("memory://");
+  for (const [options, message] of [
+    [{ owner: "me" }, /^owner: has no meaning for a read\/write lock/],
+    [{ fair: true }, /^fair: is not for read\/write locks/],
+    [{ permits: 2 }, /^options: there is no option "permits", only ttl, wait, maxHold, minHold, reentrant$/],
+    [[], /^options: must be an object, not \[\]$/],
+  ]) {
+    refused(() => client.readWriteLock("x", options), message);
+    refused(() => readWriteLock("x", options), message);
+  }
+  for (const [options, message] of [
+    [{ owner: "me" }, /^owner: has no meaning for a semaphore/],
+    [{ fair: true }, /^fair: is not for semaphores/],
+    [{ minHold: 100 }, /^minHold: is not for semaphores$/],
+    [{ reentrant: false }, /^reentrant: has no meaning for a semaphore: each acquire is a permit of its own$/],
+    [{ reentrant: "no" }, /^reentrant: must be true or false, not "no"$/],
+    [{ n: 2 }, /^options: there is no option "n", only permits, ttl, wait, maxHold$/],
+  ]) {
+    refused(() => client.semaphore("x", { permits: 4, ...options }), message);
+    refused(() => semaphore("x", { permits: 4, ...options }), message);
+  }
+  refused(() => client.semaphore("x", [4]), /^options: must be an object, not \[ 4 \]$/);
+  refused(() => client.semaphore(5, { permits: 4 }), /^name: must be a string of valid Unicode, not 5$/);
 });
 
 test("undefined and null are the defaults", async () => {
@@ -129,10 +157,42 @@ test("calls reject with what is wrong", async () => {
   await rejects(client.lock("x").acquire({ wait: 1e12 }), /^wait: must be at most 10 years, not 1000000000000 millis/);
   await rejects(client.lock("x").acquire({ timeout: 5 }), /^options: there is no option "timeout", only wait, signal$/);
   await rejects(client.acquire("x", 5), /^options: must be an object, not 5$/);
+  const { aborted, addEventListener } = new AbortController().signal;
+  const signal = { aborted, addEventListener };
+  await rejects(client.lock("x").acquire({ signal }), /^signal: must be an AbortSignal, not \{.*\}$/);
+  const gpu = client.semaphore("gpu", { permits: 4 });
+  for (const [options, shown] of [
+    [2, "2"],
+    ["2", "'2'"],
+    [true, "true"],
+    [[2], "[ 2 ]"],
+  ]) {
+    const message = { name: "InvalidArgument", message: `options: must be an object, not ${shown}` };
+    await assert.rejects(gpu.acquire(options), message);
+    await assert.rejects(gpu.tryAcquire(options), message);
+    await assert.rejects(
+      gpu.using(options, () => {}),
+      message,
+    );
+  }
+  await rejects(
+    gpu.acquire(() => {}),
+    /^options: must be an object, not \[Function/,
+  );
+  await rejects(gpu.acquire({ N: 2 }), /^options: there is no option "N", only n, wait, signal$/);
+  await rejects(
+    gpu.using({ N: 2 }, () => {}),
+    /^options: there is no option "N", only n, wait, signal$/,
+  );
+  await rejects(gpu.tryAcquire({ N: 2 }), /^options: there is no option "N", only n$/);
+  await rejects(gpu.tryAcquire({ n: 2, wait: 5 }), /^options: there is no option "wait", only n$/);
+  await rejects(gpu.tryAcquire({ signal: AbortSignal.abort() }), /^options: there is no option "signal", only n$/);
+  await rejects(gpu.acquire({ n: 5 }), /^n: must be from 1 to 4, the number of permits, not 5$/);
+  assert.equal(await gpu.available(), 4);
   await rejects(client.using("x", {}), /^body: must be a function$/);
   await rejects(client.using("x", { wait: 5 }, "body"), /^body: must be a function$/);
   await rejects(client.attach(5), /^text: /);
-  await rejects(client.forceRelease(undefined), /^name: /);
+  await rejects(client.forceRelease(undefined), /^name: must be a string of valid Unicode, not undefined$/);
   const lease = await client.acquire("x");
   await rejects(lease.extend(Number.NaN), /^ttl: must be a number of milliseconds of at least 0, not NaN$/);
   await rejects(lease.extend(1), /^ttl: must be from 50ms/);

@@ -141,7 +141,7 @@ pub trait Node: Send + Sync + 'static {
 pub struct Traits {
     /// How the node's keys are divided among servers.
     pub sharding: Sharding,
-    /// Whether an event loop may poll its own requests to the node.
+    /// Whether an event loop may own a connection to the node.
     pub hostable: bool,
     /// Whether the node lists its clients.
     pub lists_clients: bool,

@@ -137,7 +137,7 @@ impl Node for MemoryNode {
     }
 
     fn traits(&self) -> Traits {
-        Traits { hostable: true, lists_clients: true, ..Traits::default() }
+        Traits { lists_clients: true, ..Traits::default() }
     }
 
     fn changes(&self) -> watch::Receiver<u64> {

@@ -13,8 +13,12 @@ import java.util.concurrent.locks.Lock as ConcurrentLock
 
 /**
  * A distributed lock that is owned by a thread, platform or virtual, like a `ReentrantLock`. Its owner may acquire it
- * again without a round trip, also through another `JavaLock` of the same name and client. It is renewed until it is
- * unlocked or its thread has ended. With an explicit owner, all threads of that owner share the hold.
+ * again without a round trip, also through another `JavaLock` of the same name and client. With an explicit owner, all
+ * threads of that owner share the hold.
+ *
+ * It is renewed until it is unlocked. If its thread ends without that, it is renewed until a garbage collection has
+ * found the thread gone, and then ends with its ttl. That may take long in a JVM that allocates little; `maxHold` bounds
+ * it.
  *
  * Each method that acquires the lock fails as [Lock.acquire] does.
  *
@@ -34,6 +38,10 @@ import java.util.concurrent.locks.Lock as ConcurrentLock
  */
 public class JavaLock internal constructor(private val lock: Lock) : ConcurrentLock {
     private val handle get() = lock.handle
+    private val holds get() = lock.holds?.invoke()
+
+    /** False if this is a half of a read/write lock and this thread did not lock this half. */
+    private val mayHold get() = holds?.has(lock.name) ?: true
 
     /** Acquires the lock. Waits for the lock's own `wait`, by default for ever. An interrupt does not end the wait. */
     override fun lock(): Unit = take(lock.waitMillis, interruptible = false)
@@ -80,6 +88,7 @@ public class JavaLock internal constructor(private val lock: Lock) : ConcurrentL
             handle.free()
             throw failure
         }
+        holds?.add(lock.name)
     }
 
     /**
@@ -87,10 +96,11 @@ public class JavaLock internal constructor(private val lock: Lock) : ConcurrentL
      * `try` block: [runLocked] keeps both.
      *
      * @throws IllegalMonitorStateException when this thread does not hold the lock; its cause is [NotHeld]
-     * @throws LockLost when the lock was lost
+     * @throws LockLost when the lock was lost, or the client was closed
      */
     override fun unlock() {
-        val owner = identity.get()
+        // A new identity holds nothing, so the core fails with the error of an owner that does not hold the lock.
+        val owner = if (holds?.remove(lock.name) == false) Identity() else identity.get()
         try {
             if (isVirtual(Thread.currentThread())) {
                 Calls.block { handle.call { it.unlockAs(owner) } }
@@ -100,6 +110,9 @@ public class JavaLock internal constructor(private val lock: Lock) : ConcurrentL
             handle.free()
         } catch (error: NotHeld) {
             throw IllegalMonitorStateException(error.message).initCause(error)
+        } catch (error: Closed) {
+            // A closed client no longer knows its locks. Its close was the loss of all that it held.
+            throw LockLost("lock \"${lock.name}\" was lost: closed", LostReason.CLOSED).initCause(error)
         }
     }
 
@@ -145,10 +158,10 @@ public class JavaLock internal constructor(private val lock: Lock) : ConcurrentL
     }
 
     /** Whether this thread holds the lock now. Sends nothing. */
-    public val isHeldByCurrentThread: Boolean get() = handle.call { it.ownedBy(identity.get()) }
+    public val isHeldByCurrentThread: Boolean get() = mayHold && handle.call { it.ownedBy(identity.get()) }
 
     /** The fencing token of this thread; null when it does not hold the lock. Sends nothing. */
-    public fun token(): Long? = handle.call { it.tokenOf(identity.get()) }
+    public fun token(): Long? = if (mayHold) handle.call { it.tokenOf(identity.get()) } else null
 
     /** Always throws: a distributed lock has no conditions. */
     override fun newCondition(): Condition = throw UnsupportedOperationException("a distributed lock has no conditions")

@@ -45,6 +45,8 @@ public class Lock internal constructor(
     public val name: String,
     private val options: LockOptions,
     internal val handle: LockHandle,
+    /** The threads' holds, if this is a half of a read/write lock. */
+    internal val holds: (() -> Holds)? = null,
 ) {
     /** The time for which an acquire without a `wait` waits, in milliseconds. */
     internal val waitMillis: Double get() = options.waitMillis

@@ -59,8 +59,8 @@ public class ReadWriteLock internal constructor(public val name: String, part: (
 /**
  * A distributed read/write lock that is owned by threads, platform or virtual, like a `ReentrantReadWriteLock`. A
  * thread may acquire again what it holds, and the writer may also acquire the read lock. Other readers get the lock
- * once the writer has unlocked both. A reader that acquires the write lock fails with [WouldDeadlock], where a
- * `ReentrantReadWriteLock` waits for ever.
+ * once the writer has unlocked both. A thread unlocks only the half that it locked. A reader that acquires the write
+ * lock fails with [WouldDeadlock], where a `ReentrantReadWriteLock` waits for ever.
  *
  * ```java
  * JavaReadWriteLock config = client.readWriteLock("config").asJavaReadWriteLock();
@@ -79,4 +79,27 @@ public class JavaReadWriteLock internal constructor(private val lock: ReadWriteL
     override fun writeLock(): JavaLock = writes
 
     override fun toString(): String = "JavaReadWriteLock(${lock.name})"
+}
+
+/**
+ * How often each thread holds the read half, or the write half, of each read/write lock of one client. To the core, a
+ * thread is one owner, whichever half it locked, and an unlock ends the newest hold of the owner. A
+ * `ReentrantReadWriteLock` refuses the unlock of a half that the thread does not hold.
+ */
+internal class Holds {
+    private val ofThread = ThreadLocal.withInitial { HashMap<String, Int>() }
+
+    /** Whether this thread holds this half of the lock `name`. */
+    fun has(name: String): Boolean = name in ofThread.get()
+
+    fun add(name: String) {
+        ofThread.get().merge(name, 1, Int::plus)
+    }
+
+    /** Removes one hold. False if there is none. */
+    fun remove(name: String): Boolean {
+        val count = ofThread.get().remove(name) ?: return false
+        if (count > 1) ofThread.get()[name] = count - 1
+        return true
+    }
 }

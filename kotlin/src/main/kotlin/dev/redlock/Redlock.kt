@@ -69,9 +69,14 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
     public constructor(urls: List<String>, options: RedlockOptions = RedlockOptions()) :
         this(loaded { Client(urls.map { it.asUnicode("urls") }, options.settings) })
 
+    private val holds = mapOf("read" to Holds(), "write" to Holds())
+
     init {
         Calls.heedLogger()
     }
+
+    /** The threads' holds of a half, "read" or "write", of this client's read/write locks. */
+    internal fun holds(part: String): Holds = holds.getValue(part)
 
     /** The nodes' addresses, without credentials, in the order of the URLs. */
     public val nodes: List<String> get() = native.nodes()
@@ -125,7 +130,7 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
         ReadWriteLock(name.asName()) { part ->
             val make = { native { native.part(name, options.settings, part) } }
             // One suffices to check the options, and most programs use only one of the two.
-            Lock(name, options, LockHandle(if (part == "read") make() else null, make))
+            Lock(name, options, LockHandle(if (part == "read") make() else null, make)) { holds(part) }
         }
 
     /**
@@ -152,7 +157,7 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
      *
      * @param name 1 to 1024 bytes in UTF-8, the client's prefix included, without NUL
      * @param permits the number of slots, 1 to 65536
-     * @param options without an `owner` and `fair`
+     * @param options without an `owner`, `minHold` and `fair`
      * @throws InvalidArgument when the name, the number or an option is wrong
      */
     @JvmOverloads
@@ -160,6 +165,24 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
         Semaphore(name.asName(), permits) { n ->
             made(name, options) { native.permits(name, options.settings, n, permits) }
         }
+
+    /**
+     * A semaphore of this client. Sends nothing. Null means the default.
+     *
+     * @param name 1 to 1024 bytes in UTF-8, the client's prefix included, without NUL
+     * @param permits the number of slots, 1 to 65536
+     * @param ttl a fixed lease from 50 ms, never renewed; default: the client's `watchdog`, renewed until release
+     * @param wait how long to wait for the slots; zero is one try; default: without limit
+     * @param maxHold the longest time for which a permit is renewed, from 50 ms; default: without limit
+     * @throws InvalidArgument when the name, the number or an option is wrong
+     */
+    public fun semaphore(
+        name: String,
+        permits: Int,
+        ttl: Duration? = null,
+        wait: Duration? = null,
+        maxHold: Duration? = null,
+    ): Semaphore = semaphore(name, permits, LockOptions(ttl = ttl, wait = wait, maxHold = maxHold))
 
     /** A lock with its native lock, which is made at once because making it checks the options. */
     private fun made(name: String, options: LockOptions, make: () -> NativeLock) =
@@ -316,7 +339,7 @@ public fun lock(name: String, options: LockOptions = LockOptions()): Lock {
 public fun readWriteLock(name: String, options: LockOptions = LockOptions()): ReadWriteLock =
     ReadWriteLock(name.asName()) { part ->
         if (part == "read") loaded { checkLock(name, options.settings, part) }
-        later(name, options) { it.part(name, options.settings, part) }
+        later(name, options, part) { it.part(name, options.settings, part) }
     }
 
 /**
@@ -324,7 +347,7 @@ public fun readWriteLock(name: String, options: LockOptions = LockOptions()): Re
  *
  * @param name 1 to 1024 bytes in UTF-8, the client's prefix included, without NUL
  * @param permits the number of slots, 1 to 65536
- * @param options without an `owner` and `fair`
+ * @param options without an `owner`, `minHold` and `fair`
  * @throws InvalidArgument when the name, the number or an option is wrong
  */
 @JvmOverloads
@@ -334,10 +357,14 @@ public fun semaphore(name: String, permits: Int, options: LockOptions = LockOpti
         later(name, options) { it.permits(name, options.settings, n, permits) }
     }
 
-/** A lock whose options were checked and that gets its client when it is first used. */
-private fun later(name: String, options: LockOptions, make: (Client) -> NativeLock): Lock {
-    val client by lazy { Redlock.shared.native }
-    return Lock(name, options, LockHandle(null) { native { make(client) } })
+/**
+ * A lock whose options were checked and that gets its client when it is first used. `part`: "read" or "write" of a
+ * read/write lock.
+ */
+private fun later(name: String, options: LockOptions, part: String? = null, make: (Client) -> NativeLock): Lock {
+    val client by lazy { Redlock.shared }
+    val holds = part?.let { { client.holds(it) } }
+    return Lock(name, options, LockHandle(null) { native { make(client.native) } }, holds)
 }
 
 /**

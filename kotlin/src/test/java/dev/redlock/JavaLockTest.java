@@ -286,6 +286,26 @@ class JavaLockTest extends OnServer {
         assertFalse(getServer().holds("masked"));
     }
 
+    @Test
+    void aClosedClientHasLostTheLock() {
+        Redlock closing = new Redlock(getServer().getUrl());
+        JavaLock lock = closing.lock("closing").asJavaLock();
+        lock.lock(); // runLocked nests in this hold
+        LockLost lost = assertThrows(LockLost.class, () -> lock.runLocked(closing::close));
+        assertEquals(LostReason.CLOSED, lost.getReason());
+        assertEquals(LostReason.CLOSED, assertThrows(LockLost.class, lock::unlock).getReason());
+        assertThrows(Closed.class, lock::lock);
+        Redlock other = new Redlock(getServer().getUrl());
+        IllegalStateException own = assertThrows(
+            IllegalStateException.class,
+            () -> other.lock("closing").asJavaLock().runLocked(() -> {
+                other.close();
+                throw new IllegalStateException("own");
+            })
+        );
+        assertInstanceOf(LockLost.class, own.getSuppressed()[0]);
+    }
+
     private static <E extends Throwable> E failure(Class<E> kind, CompletableFuture<?> future) {
         return assertInstanceOf(kind, assertThrows(ExecutionException.class, () -> end(future)).getCause());
     }

@@ -75,11 +75,38 @@ class ReadWriteLockTest : OnServer() {
                     java.readLock().tryLock().also { if (it) java.readLock().unlock() }
                 },
             )
-            failsWith<WouldDeadlock> { java.writeLock().lock() }
+            val refused = failsWith<WouldDeadlock> { java.writeLock().lock() }
+            assertTrue("tryUpgrade()" in refused.message!!) { refused.message }
             java.readLock().unlock()
         }
         assertTrue(java.writeLock().tryLock())
         java.writeLock().unlock()
+    }
+
+    @Test
+    fun `a half of the Java lock is unlocked only by a thread that locked that half`() {
+        val java = client.readWriteLock("halves").asJavaReadWriteLock()
+        val (reads, writes) = java.readLock() to java.writeLock()
+        writes.lock()
+        val unheld = failsWith<IllegalMonitorStateException> { reads.unlock() }
+        assertTrue(unheld.cause is NotHeld) { "${unheld.cause}" }
+        assertEquals(false to true, reads.isHeldByCurrentThread to writes.isHeldByCurrentThread)
+        assertNull(reads.token())
+        // A downgrade, through another object for the same lock.
+        client.readWriteLock("halves").readLock.asJavaLock().lock()
+        writes.unlock()
+        failsWith<IllegalMonitorStateException> { writes.unlock() }
+        assertEquals(true to false, reads.isHeldByCurrentThread to writes.isHeldByCurrentThread)
+        assertNotNull(reads.token())
+        elsewhere { failsWith<IllegalMonitorStateException> { reads.unlock() } }
+        reads.unlock()
+        reads.lock()
+        failsWith<IllegalMonitorStateException> { writes.unlock() }
+        assertTrue(reads.isHeldByCurrentThread)
+        steal("halves")
+        failsWith<LockLost> { reads.unlock() }
+        failsWith<IllegalMonitorStateException> { reads.unlock() }
+        assertFalse(reads.isHeldByCurrentThread)
     }
 
     @Test

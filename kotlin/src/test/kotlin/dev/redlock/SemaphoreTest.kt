@@ -10,6 +10,7 @@ import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.Test
 import java.util.concurrent.ExecutionException
 import kotlin.time.Duration
+import kotlin.time.Duration.Companion.seconds
 import java.time.Duration as JavaDuration
 
 class SemaphoreTest : OnServer() {
@@ -62,6 +63,16 @@ class SemaphoreTest : OnServer() {
             assertTrue(failure.cause is LockTimeout, "failed with ${failure.cause}")
         }
         gpu.acquireAsync(2, JavaDuration.ofSeconds(10)).get().use { assertEquals(listOf(0, 1), it.slots) }
+    }
+
+    @Test
+    fun `options are named arguments`(): Unit = runBlocking {
+        val gpu = client.semaphore("gpu", 1, ttl = 10.seconds, wait = Duration.ZERO)
+        gpu.withPermit { permit ->
+            assertTrue(permit.remaining() <= 10.seconds) { "${permit.remaining()}" }
+            failsWith<LockTimeout> { gpu.acquire() }
+        }
+        failsWith<InvalidArgument> { client.semaphore("gpu", 1, ttl = 10.seconds, maxHold = 10.seconds) }
     }
 
     @Test
