@@ -224,8 +224,8 @@ class Arena:
     def record_scripts(self, at_least: int = 0) -> None:
         """Start a record of the next scripts that take `at_least` so many µs, and of the time that each takes.
 
-        The server also records the commands of a script, and the time for that is the script's. A limit above the time of
-        a command, and below that of the scripts in question, leaves them out.
+        The server also records the commands of a script, and the time for that is the script's. A limit above the time
+        of a command, and below that of the scripts in question, leaves them out.
         """
         for server in self.servers:
             server.command("CONFIG", "SET", "slowlog-max-len", "100000")
