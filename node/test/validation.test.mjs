@@ -18,9 +18,9 @@ function refused(call, message) {
 }
 
 for (const [options, message] of [
-  [{ quorum: 0 }, /^quorum: must be a whole number of at least 1, not 0$/],
+  [{ quorum: 0 }, /^quorum: must be a whole number from 1 to 1000000, not 0$/],
   [{ quorum: 2 }, /^quorum: must be from 1 .* to 1, not 2$/],
-  [{ quorum: "1" }, /^quorum: must be a whole number of at least 1, not "1"$/],
+  [{ quorum: "1" }, /^quorum: must be a whole number from 1 to 1000000, not "1"$/],
   [{ watchdog: 299 }, /^watchdog: must be from 300ms to 10 years/],
   [{ watchdog: "30s" }, /^watchdog: must be a number of milliseconds, not "30s"$/],
   [{ watchdog: Number.NaN }, /^watchdog: must be a number of milliseconds of at least 0, not NaN$/],
@@ -34,7 +34,7 @@ for (const [options, message] of [
   [{ maxTtl: 1 }, /^maxTtl: must be from 50ms to 10 years/],
   [{ app: "" }, /^app: must have 1 to 64 bytes, not 0$/],
   [{ identify: 1 }, /^identify: must be true or false, not 1$/],
-  [{ minReplicas: -1 }, /^minReplicas: must be a whole number of at least 0, not -1$/],
+  [{ minReplicas: -1 }, /^minReplicas: must be a whole number from 0 to 1000000, not -1$/],
   [{ maxTtl: {} }, /^maxTtl: must be a number of milliseconds, not \{\}$/],
   [{ patience: -1 }, /^patience: must be a number of milliseconds of at least 0, not -1$/],
   [{ connectTimeout: 0 }, /^connectTimeout: must be from 1 ms/],
