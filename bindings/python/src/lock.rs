@@ -324,8 +324,8 @@ impl Lock {
     }
 }
 
-/// The base class of semaphores for threads. Their `with` blocks are those of a lock for one slot. It is written in Rust
-/// so that no signal handler can raise between the grant and the block.
+/// The base class of semaphores for threads. Their `with` blocks are those of a lock for one slot. It is written in
+/// Rust so that no signal handler can raise between the grant and the block.
 #[pyclass(frozen, subclass, weakref, module = "redlock._native")]
 pub(crate) struct Blocks {
     one: Py<Lock>,

@@ -91,8 +91,8 @@ impl Acquisition {
         Err(LockError::Deadlock { name: self.claimant.name(), detail: detail.to_owned() })
     }
 
-    /// Waits until another owner's tenure lets others try. Fails if the thread that has to release it is the one that would
-    /// block.
+    /// Waits until another owner's tenure lets others try. Fails if the thread that has to release it is the one that
+    /// would block.
     fn wait_for(&self, tenure: &Arc<Tenure>) -> Result<Next, LockError> {
         let same_thread = self.claimant.request.thread.is_some() && tenure.terms.thread == self.claimant.request.thread;
         if self.claimant.request.blocking && same_thread && !self.waiter.is_try() {

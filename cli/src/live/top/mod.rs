@@ -55,8 +55,8 @@ pub(crate) fn run(options: &TopOptions, servers: &ConnectOptions, talk: &Talk) -
     let is_dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
     if talk.json() || !stdout().is_terminal() || is_dumb {
         return Err(Failure::usage(
-            "top draws on a terminal, and stdout is none, or TERM=dumb. Use redlock watch --json for changes, redlock ls --json \
-             for a list.",
+            "top draws on a terminal, and stdout is none, or TERM=dumb. Use redlock watch --json for changes, redlock ls \
+             --json for a list.",
         ));
     }
     let (report, reports) = channel();
