@@ -317,6 +317,10 @@ impl Actor {
                 let left = world::with(|world| world.checks.left(host::here(), number));
                 let too_slow = left.is_some_and(|left| left <= elapsed);
                 let ended = expired && (self.clock_was_set() || too_slow);
+                // The client had taken the lease, and ends it.
+                if expired && too_slow {
+                    world::with(|world| world.checks.ended(host::here(), number));
+                }
                 if let (LockError::Lost { .. }, Some(attempt), false) = (&error, attempt, ended) {
                     world::with(|world| {
                         let (tried, dead) = ((number, attempt), world.dead.clone());

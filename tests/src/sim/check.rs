@@ -520,6 +520,12 @@ impl Checks {
         Duration::from_nanos(self.texts[number].until.saturating_sub(now))
     }
 
+    /// The lease of a text is over: no attach has to succeed any more.
+    pub fn ended(&mut self, now: Time, number: usize) {
+        let text = &mut self.texts[number];
+        text.until = text.until.min(now);
+    }
+
     fn is_repeated(&self, number: usize) -> bool {
         self.again.contains(&self.texts[number].field)
     }
