@@ -15,7 +15,7 @@ import { Redlock, Unavailable } from "redlock-core";
 import Moved from "redlock-core/compat/redlock";
 
 const ROUNDS = 30;
-const WATCHDOG = 500;
+const WATCHDOG = 1000;
 
 async function memory() {
   const required = createRequire(import.meta.url)("redlock-core");

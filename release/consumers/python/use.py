@@ -15,7 +15,7 @@ import redlock
 import redlock.asyncio
 
 ROUNDS = 30
-WATCHDOG = 0.5
+WATCHDOG = 1.0
 
 
 def main(url="memory://", tls_url=None, ca=None):

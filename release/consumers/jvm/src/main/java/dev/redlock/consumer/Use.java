@@ -21,7 +21,7 @@ import java.util.concurrent.TimeUnit;
  */
 public final class Use {
     private static final int ROUNDS = 30;
-    private static final Duration WATCHDOG = Duration.ofMillis(500);
+    private static final Duration WATCHDOG = Duration.ofSeconds(1);
 
     public static void main(String[] arguments) throws Exception {
         if (arguments.length > 0 && arguments[0].equals("count")) {
