@@ -7,8 +7,7 @@ use crate::{
     acquire::uncollected_grant::UncollectedGrant,
     acquire::{Acquisition, Begun, acquire, acquire_in_this_task, acquire_interruptible},
     config::{
-        LockOptions, check_owner, min_hold_refused_with_owner, owner_refused_for_read_write,
-        owner_refused_for_semaphore,
+        LockOptions, check_owner, min_hold_refused_with_owner, no_meaning_for_semaphore, owner_refused_for_read_write,
     },
     error::LockError,
     holders::{self, LockInfo},
@@ -223,7 +222,7 @@ impl Lock {
                 Family::Lock if self.options.min_hold.is_some() => return Err(min_hold_refused_with_owner()),
                 Family::Lock => {}
                 Family::ReadWrite => return Err(owner_refused_for_read_write()),
-                Family::Semaphore => return Err(owner_refused_for_semaphore()),
+                Family::Semaphore => return Err(no_meaning_for_semaphore("owner")),
             }
         }
         request.owner = self.owner(&request.owner);

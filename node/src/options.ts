@@ -194,9 +194,6 @@ export function readingAndWriting(options: ReadWriteOptions | null | undefined):
 export function permitted(options: SemaphoreOptions): [number, Options] {
   only(options, OF_SEMAPHORE, ["owner", "fair", "minHold", "reentrant"]);
   const { permits, ...taking } = object(options) as SemaphoreOptions;
-  if ("reentrant" in taking && taking.reentrant === false) {
-    throw new InvalidArgument("reentrant: has no meaning for a semaphore: each acquire is a permit of its own");
-  }
   return [permits, settings(taking)];
 }
 

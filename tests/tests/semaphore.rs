@@ -373,6 +373,7 @@ fn bad_input_is_refused_before_anything_is_sent() {
     assert_eq!(refused(with(65_537, |_| {})), "permits");
     assert_eq!(refused(with(1, |options| options.fair = true)), "fair");
     assert_eq!(refused(with(1, |options| options.owner = Some("me".to_owned()))), "owner");
+    assert_eq!(refused(with(1, |options| options.reentrant = false)), "reentrant");
     assert_eq!(refused(with(1, |options| options.ttl = Ttl::Fixed(Duration::ZERO))), "ttl");
     assert_eq!(refused(client.semaphore("", 1, LockOptions::default())), "name");
     for n in [0, 4] {

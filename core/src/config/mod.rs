@@ -10,7 +10,7 @@ pub(crate) use self::{
     settings::Settings,
     validation::{
         MAX_TTL, MIN_TTL, check_duration, check_owner, check_slots, check_value, min_hold_refused_with_owner,
-        owner_refused_for_read_write, owner_refused_for_semaphore,
+        no_meaning_for_semaphore, owner_refused_for_read_write,
     },
 };
 use crate::{error::LockError, url};

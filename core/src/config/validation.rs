@@ -116,9 +116,9 @@ pub(crate) fn owner_refused_for_read_write() -> LockError {
     LockError::invalid("owner", "has no meaning for a read/write lock: its owners are those of one client")
 }
 
-/// The error for an explicit owner of a semaphore's permit.
-pub(crate) fn owner_refused_for_semaphore() -> LockError {
-    LockError::invalid("owner", "has no meaning for a semaphore: each acquire is a permit of its own")
+/// The error for an option about owners, given for a semaphore.
+pub(crate) fn no_meaning_for_semaphore(argument: &'static str) -> LockError {
+    LockError::invalid(argument, "has no meaning for a semaphore: each acquire is a permit of its own")
 }
 
 /// The error for a `min_hold` of an explicit owner, who may hold the lock several times at once.
@@ -273,7 +273,10 @@ impl Settings {
         }
         let key = self.check_lock(name, options)?;
         if options.owner.is_some() {
-            return Err(owner_refused_for_semaphore());
+            return Err(no_meaning_for_semaphore("owner"));
+        }
+        if !options.reentrant {
+            return Err(no_meaning_for_semaphore("reentrant"));
         }
         if options.never_nests() {
             return Err(LockError::invalid("ttl", "a semaphore cannot be combined with a chosen value or with no ttl"));
