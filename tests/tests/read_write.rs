@@ -54,6 +54,13 @@ fn waiting(server: &Server, queue: &str) -> usize {
 }
 
 /// Acquires in the background. The waiter has its place when this returns.
+/// How many messages a server has published.
+fn published(server: &Server) -> usize {
+    let stats: String = server.command(&["INFO", "commandstats"]);
+    let calls = stats.split_once("cmdstat_publish:calls=").and_then(|(_, rest)| rest.split(',').next()?.parse().ok());
+    calls.unwrap_or_default()
+}
+
 async fn waits(server: &Server, client: &Client, queue: &str) -> JoinHandle<Lease> {
     let before = waiting(server, queue);
     let lock = lock(client);
@@ -469,11 +476,15 @@ async fn on_a_quorum_a_writer_that_waits_holds_new_readers_back() {
     released(first).await;
     released(got(write).await).await;
     released(reader(&one).await).await;
-    // A writer that gives up keeps nobody out.
+    // A writer that gives up keeps nobody out, and tells so the readers that wait.
     let first = reader(&one).await;
     let impatient = lock_with(&two, |options| options.wait = Some(Duration::from_millis(500))).unwrap();
-    assert!(matches!(impatient.write().acquire().await, Err(LockError::Timeout { .. })));
+    let given_up = tokio::spawn(async move { impatient.write().acquire().await });
+    until(PATIENCE, "every node knows", || servers.iter().all(|server| waiting(server, "wqueue") == 1)).await;
+    let before: Vec<usize> = servers.iter().map(published).collect();
+    assert!(matches!(given_up.await.unwrap(), Err(LockError::Timeout { .. })));
     until(PATIENCE, "no node knows of it", || servers.iter().all(|server| waiting(server, "wqueue") == 0)).await;
+    assert!(servers.iter().zip(&before).all(|(server, before)| published(server) > *before));
     released(reader(&two).await).await;
     released(first).await;
     for server in &servers {

@@ -8,30 +8,36 @@ local removed = remove_mine()
 if not removed and not left then return 0 end
 local released = removed and 1 or 0
 local is_free = removed and redis.call('HLEN', lock) == 1
-if is_free and (handover == 'i' or redis.call('EXISTS', writers_queue, readers_queue) == 0) then
+-- The mode that the lock still has, and the one that has just ended; nothing if it is unknown.
+local mode, was
+if is_free then
+  local waited_for = handover ~= 'i' and redis.call('EXISTS', writers_queue, readers_queue) > 0
+  local ended = waited_for and redis.pcall('HGET', lock, 'mode')
+  if ended == 'read' or ended == 'write' then was = ended end
   redis.call('DEL', lock, readers, reader_key(field))
-  announce(channel, sharded, '1')
-  return released
-end
-local mode = redis.pcall('HGET', lock, 'mode')
-if type(mode) == 'table' then return released end
--- The mode until now, if it is known.
-local was = removed and (mode == 'write' and 'write' or 'read') or nil
-if is_free then redis.call('DEL', lock, readers, reader_key(field))
-elseif was == 'write' then return released
-elseif was then
+  if not waited_for then
+    announce(channel, sharded, '1')
+    return released
+  end
+elseif removed then
+  -- A writer is alone, so this was a reader, and others read on.
+  mode = 'read'
   redis.call('ZREM', readers, field)
   redis.call('DEL', reader_key(field))
+else
+  mode = redis.pcall('HGET', lock, 'mode')
+  if type(mode) == 'table' then return released end
 end
 local now, micros = clock()
-if not is_free and mode == 'read' and not left and is_read(now) then return released end
+if mode == 'read' and not left and is_read(now) then return released end
 
 -- Functions of the rest.
-if not is_free and mode == 'read' then
+if mode == 'read' then
   if not purge(now) then
-    -- Readers that waited behind a writer, which has just given up its place.
-    if left and handover ~= 'i' and not first(writers_queue, alive, now) and first(readers_queue, alive, now) then
-      let_readers_in(now, micros)
+    -- Readers waited behind a writer, which has just given up its place.
+    if left and not first(writers_queue, alive, now) then
+      if handover == 'i' then announce(channel, sharded, '1')
+      elseif first(readers_queue, alive, now) then let_readers_in(now, micros) end
     end
     return released
   end

@@ -2,9 +2,9 @@
 -- A second run only confirms that the client is alive.
 -- KEYS  lock, token counter, readers, queues of writers and of readers, clients that are alive [, node marker]
 -- ARGV  1 field   2 counter ttl ms, 0 for none   3 the prefix of its reader key   4 wake channel   5 handover   6 channel
---       7 on a cluster "1": announce to the shard, too   8 ttl ms   9 client   10 for how long its places count,
---       ms; "0" takes none   11 unused; with a marker: 12 quarantine µs, 13 run id, 14 when keys may have been lost, µs, 15 "1" when
---       every write is on disk before its reply
+--       7 on a cluster "1": announce to the shard, too   8 ttl ms   9 client   10 for how long its places count, ms; "0"
+--       takes none   11 unused; with a marker: 12 quarantine µs, 13 run id, 14 when keys may have been lost, µs, 15 "1"
+--       when every write is on disk before its reply
 -- reply a string of numbers, as of `enter`; without places as of `acquire`
 local marker, ttl, client, place_ttl = KEYS[7], ARGV[8], ARGV[9], ARGV[10]
 local now, micros = clock()

@@ -344,28 +344,24 @@ impl Wired<'_> {
         }
         let done = Ok(Reply::Int(removed.into()));
         let Ok(mode) = self.redis.hget(of.lock, "mode") else { return done };
-        let mut was = removed.then_some(if mode.as_deref() == Some("write") { "write" } else { "read" });
+        let mut was = None;
         if removed && self.redis.hgetall(of.lock)?.len() == 1 {
+            was = mode.as_deref();
             self.clear(&of);
             self.redis.del(&reader_key(&of, of.field));
         } else {
-            if was == Some("write") {
-                return done;
-            }
-            if was.is_some() {
+            if removed {
                 self.redis.zrem(of.readers, of.field)?;
                 self.redis.del(&reader_key(&of, of.field));
             }
-            if mode.as_deref() == Some("read") {
+            if removed || mode.as_deref() == Some("read") {
                 let now = self.redis.time();
                 if !left && self.redis.zend(of.readers, true)?.is_some_and(|(_, ends)| ends > now) {
                     return done;
                 }
                 if !self.purge(&of)? {
-                    let first =
-                        if left && waiting.handover != "i" { Some(self.first_waiters(&waiting)?) } else { None };
-                    if first.is_some_and(|first| first.writer.is_none() && first.reader.is_some()) {
-                        self.let_readers_in(&of, &waiting)?;
+                    if left {
+                        self.let_in_after_writer(&of, &waiting)?;
                     }
                     return done;
                 }
@@ -378,6 +374,20 @@ impl Wired<'_> {
             self.redis.publish(waiting.channel);
         }
         done
+    }
+
+    /// Lets in the readers that waited behind a writer, which has given up its place.
+    fn let_in_after_writer(&mut self, of: &ReadWriteTenure<&str>, waiting: &Waiting<&str>) -> Result<(), Fault> {
+        let first = self.first_waiters(waiting)?;
+        if first.writer.is_some() {
+            return Ok(());
+        }
+        if waiting.handover == "i" {
+            self.redis.publish(waiting.channel);
+        } else if first.reader.is_some() {
+            self.let_readers_in(of, waiting)?;
+        }
+        Ok(())
     }
 
     /// `lua/read_write/rest.lua`
