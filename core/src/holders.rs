@@ -246,6 +246,7 @@ async fn find_permits(session: &Session, names: &Names) -> Result<Option<Found>,
 /// Reads the holders from the nodes. Tries the script for exclusive locks first: that for read/write locks needs
 /// further rights on the server.
 async fn holders(quorum: &Arc<Quorum>, names: &Names) -> Result<Vec<Holders>, LockError> {
+    let wire = quorum.protocol.wire();
     match quorum.gather(&quorum.protocol.inspect(names), reply::seen, None).await {
         Ok(replies) => {
             let exclusive = replies.into_iter().map(|(_, seen)| match seen {
@@ -253,19 +254,29 @@ async fn holders(quorum: &Arc<Quorum>, names: &Names) -> Result<Vec<Holders>, Lo
                 Seen::ReadWrite => None,
             });
             if let Some(held) = exclusive.collect() {
-                return Ok(held);
+                return refuse_data(quorum, names, held, |holders| holders.is_data(wire));
             }
         }
         // On the wire where locks are strings, a read/write lock has another type.
-        Err(LockError::Conflict { .. }) if quorum.protocol.wire() == Wire::Token => {}
+        Err(LockError::Conflict { .. }) if wire == Wire::Token => {}
         Err(error) => return Err(error),
     }
     let replies = quorum.gather(&Protocol::inspect_read_write(names), reply::read_write_holders, None).await?;
     let held: Vec<Holders> = replies.into_iter().map(|(_, holders)| holders).collect();
-    let is_foreign = |holders: &Holders| holders.kind == Kind::Lock && !holders.fields.is_empty();
-    if quorum.protocol.wire() == Wire::Token
-        && held.iter().filter(|holders| is_foreign(holders)).count() > quorum.spare()
-    {
+    refuse_data(quorum, names, held, |holders| {
+        let is_other_hash = wire == Wire::Token && holders.kind == Kind::Lock && !holders.fields.is_empty();
+        is_other_hash || holders.is_data(wire)
+    })
+}
+
+/// Fails if somebody's data is at the key on more nodes than the quorum can spare.
+fn refuse_data(
+    quorum: &Quorum,
+    names: &Names,
+    held: Vec<Holders>,
+    is_data: impl Fn(&Holders) -> bool,
+) -> Result<Vec<Holders>, LockError> {
+    if held.iter().filter(|holders| is_data(holders)).count() > quorum.spare() {
         return Err(LockError::Conflict { key: names.lock.clone() });
     }
     Ok(held)

@@ -338,6 +338,7 @@ pub(crate) async fn state_of(session: &Session, node: usize, names: &Names) -> R
 /// until one knows the key.
 async fn state(quorum: &Quorum, node: usize, names: &Names) -> Result<NodeState, NodeError> {
     match run(quorum, node, quorum.protocol.inspect(names), reply::seen).await {
+        Ok(Seen::Exclusive(holders)) if holders.is_data(quorum.protocol.wire()) => return Err(foreign(quorum)),
         Ok(Seen::Exclusive(holders)) => return Ok(held(holders)),
         Ok(Seen::ReadWrite) => {}
         Err(error) if error.kind == NodeErrorKind::WrongType => {}
@@ -346,6 +347,7 @@ async fn state(quorum: &Quorum, node: usize, names: &Names) -> Result<NodeState,
     match run(quorum, node, Protocol::inspect_read_write(names), reply::read_write_holders).await {
         // On the wire where locks are strings, a hash that is no read/write lock is somebody's data.
         Ok(holders) if holders.kind == Kind::Lock && !holders.fields.is_empty() => return Err(foreign(quorum)),
+        Ok(holders) if holders.is_data(quorum.protocol.wire()) => return Err(foreign(quorum)),
         Ok(holders) => return Ok(held(holders)),
         Err(error) if error.kind == NodeErrorKind::WrongType => {}
         Err(error) => return Err(error),

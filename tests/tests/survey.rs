@@ -114,6 +114,29 @@ async fn each_node_tells_its_holder() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_hash_without_a_ttl_is_no_lock() {
+    let servers = [Server::start(), Server::start(), Server::start()];
+    for urls in [&servers[..1], &servers[..]] {
+        let client = Client::new(Config::new(urls.iter().map(Server::url))).expect("a configuration");
+        for fields in [&["field", "1"][..], &["mode", "read", "field", "1"]] {
+            for server in urls {
+                let _: i64 = server.command(&[&["HSET", "x"], fields].concat());
+            }
+            let lock = client.lock("x", options()).expect("a lock");
+            assert!(matches!(lock.try_acquire().await, Err(LockError::Conflict { .. })));
+            assert!(matches!(lock.inspect().await, Err(LockError::Conflict { .. })));
+            assert!(matches!(lock.locked().await, Err(LockError::Conflict { .. })));
+            let views = client.inspect_nodes("x").await.expect("an answer");
+            assert!(views.iter().all(|view| view.state.is_err()), "{views:?}");
+        }
+        client.close().await;
+        for server in urls {
+            let _: i64 = server.command(&["DEL", "x"]);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_rest_of_a_min_hold_is_found_and_has_no_holder() {
     everywhere("rest", async |client| {
         let mut resting = options();

@@ -5,7 +5,7 @@
 use std::{ops::RangeInclusive, time::Duration};
 
 use crate::{
-    config::{LARGEST_EXACT, MAX_TTL},
+    config::{LARGEST_EXACT, MAX_TTL, Wire},
     protocol::{primitive::Primitive, script::Reply},
 };
 
@@ -311,6 +311,12 @@ impl Holders {
         // The counter's key may hold data that no client wrote.
         let holders = Self { ttl, counter: u64::try_from(counter).unwrap_or_default(), kind, fields };
         (pttl != -2 || holders.fields.is_empty()).then_some(holders)
+    }
+
+    /// Whether the key is somebody's data, and no lock: a hash without a TTL. A string without one is the lock of another
+    /// library.
+    pub(crate) fn is_data(&self, wire: Wire) -> bool {
+        wire == Wire::Redisson && self.ttl.is_none() && !self.fields.is_empty()
     }
 }
 
