@@ -132,6 +132,13 @@ def test_an_unknown_option_is_answered_with_the_known_ones(module) -> None:
 
 
 @MODULES
+@pytest.mark.parametrize("option", [{"owner": "me"}, {"fair": True}, {"min_hold": 1}, {"reentrant": False}])
+def test_a_semaphore_refuses_what_only_locks_have(module, option) -> None:
+    with pytest.raises(redlock.InvalidArgument, match=f"^{next(iter(option))}: (is not for semaphores|has no meaning)"):
+        module.Redlock(NOWHERE).semaphore("x", 2, **option)
+
+
+@MODULES
 def test_none_means_the_default(module) -> None:
     client = module.Redlock(NOWHERE, quorum=None, watchdog=None, prefix=None, password=None, strict=None)
     client.lock("x", ttl=None, wait=None, owner=None, max_hold=None, min_hold=None, reentrant=None, fair=None)

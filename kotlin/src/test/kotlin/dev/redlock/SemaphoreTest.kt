@@ -81,6 +81,7 @@ class SemaphoreTest : OnServer() {
             failsWith<InvalidArgument> { client.semaphore("gpu", permits) }
         }
         failsWith<InvalidArgument> { client.semaphore("gpu", 1, LockOptions(owner = "me")) }
+        failsWith<InvalidArgument> { client.semaphore("gpu", 1, LockOptions(reentrant = false)) }
         for (n in listOf(0, -1, 3)) {
             failsWith<InvalidArgument> { client.semaphore("gpu", 2).acquire(n) }
         }
