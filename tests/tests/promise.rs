@@ -215,6 +215,22 @@ async fn a_restart_without_persistence_is_noticed_on_reconnection() {
     assert!(client.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap().token() > lease.token());
 }
 
+#[test]
+fn a_restart_is_noticed_by_a_client_that_has_only_blocked() {
+    let mut server = servers(1);
+    let client = client(&server, |_| {});
+    let fixed = options(|options| options.ttl = Ttl::Fixed(Duration::from_secs(60)));
+    // Only the caller's thread reads its connection, so its end goes unnoticed.
+    let lease = client.lock("x", fixed).unwrap().acquire_blocking().unwrap();
+    server[0].stop();
+    server[0].restart();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        assert!(client.ping().await.unwrap().iter().all(|node| node.state.is_ok()));
+        assert_eq!(timeout(PATIENCE, lease.lost()).await, Ok(Some(LostReason::Deleted)));
+    });
+}
+
 #[tokio::test]
 async fn flushed_scripts_are_loaded_again() {
     let server = servers(1);

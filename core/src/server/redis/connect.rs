@@ -22,7 +22,7 @@ use super::{
     connection::{Attempt, Connecting, Connection, Lane, MOST_UNANSWERED},
     errors::{closed_error, connect_error, connect_timeout_error, lacks_hello, not_run_error},
     health::{Health, SendDecision},
-    identify::identify,
+    identify::{Facts, identify},
     within_limit,
 };
 use crate::{
@@ -213,6 +213,7 @@ impl Inner {
             return Err(not_run_error("the master that the Sentinels name is a replica yet, or by now"));
         }
         self.watch_elections();
+        self.compare_run(&facts);
         if self.in_cluster {
             // A slot may come from another server: restarts of this one say nothing about its keys.
             (facts.lost_at, facts.durable) = (0, false);
@@ -237,6 +238,16 @@ impl Inner {
             });
         }
         Ok(connection)
+    }
+
+    /// Has all tenures checked if a connection leads to another run of the server than the last one did. The connection
+    /// of a caller that blocks breaks unnoticed while no call uses it.
+    fn compare_run(&self, facts: &Facts) {
+        let Some(run) = &facts.run else { return };
+        let last = self.state.lock().run.replace(Arc::clone(run));
+        if last.is_some_and(|last| last != *run) {
+            self.changed();
+        }
     }
 
     /// Connects with the newest protocol that the server speaks. The end of the connection calls `Inner::broke` with

@@ -226,6 +226,8 @@ struct State {
     /// Whether `NodeDown` was emitted and `NodeUp` is due.
     reported: bool,
     closed: bool,
+    /// The run id of the server that the last connection of any lane led to.
+    run: Option<Arc<str>>,
     /// The subjects of all warnings so far: each is emitted once.
     warned: HashSet<String>,
 }
