@@ -34,8 +34,6 @@ pub(crate) struct Acquisition {
     pub(super) waiter: Waiter<Tenure>,
     /// How often nodes of a new deployment got their markers in this acquire.
     pub(super) provisioned: u32,
-    /// Makes an exiting process wait a moment for this acquire. `None` once the lock is granted.
-    pending: Option<PendingWork>,
     /// The first decision, if it was made before the call was polled.
     decided: Option<Result<Next, LockError>>,
     /// Closes once the previous ballot is undone: nothing of it is on a node or can still reach one. `None` if there is
@@ -45,6 +43,9 @@ pub(crate) struct Acquisition {
     pub(super) place: Option<Place>,
     /// Keeps new readers out on several nodes, while a writer waits.
     pub(super) intent: Option<Intent>,
+    /// Makes an exiting process wait a moment for this acquire. `None` once the lock is granted. Dropped last, after
+    /// the place and the intent have started to be given up.
+    pending: Option<PendingWork>,
 }
 
 /// An acquire after the first local decision.
@@ -85,8 +86,8 @@ impl Acquisition {
             admission: subject.primitive.admission(),
             announces: quorum.protocol.announces(subject.primitive),
         };
+        let pending = Some(session.quorum.pending_work());
         Self {
-            pending: Some(session.quorum.pending_work()),
             waiter: Waiter::new(registry, quorum, wanted, request.wait),
             claimant,
             provisioned: 0,
@@ -94,6 +95,7 @@ impl Acquisition {
             clean_up: None,
             place: None,
             intent: None,
+            pending,
         }
     }
 
