@@ -249,9 +249,15 @@ async fn a_full_server_refuses_acquires_but_renews_and_releases() {
     let lease = client.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
     let _: () = server[0].command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
     let _: () = server[0].command(&["CONFIG", "SET", "maxmemory", "1"]);
-    let refused = client.lock("y", LockOptions::default()).unwrap().try_acquire().await.unwrap_err();
-    assert_eq!(refused.code(), "unavailable");
-    assert!(refused.to_string().contains("OOM"), "{refused}");
+    let of_both = client.read_write_lock("z", LockOptions::default()).unwrap();
+    for lock in [&client.lock("y", LockOptions::default()).unwrap(), of_both.read(), of_both.write()] {
+        let refused = lock.try_acquire().await.unwrap_err();
+        assert_eq!(refused.code(), "unavailable");
+        assert!(refused.to_string().contains("OOM"), "{refused}");
+    }
+    let slots = client.semaphore("s", 2, LockOptions::default()).unwrap();
+    assert_eq!(slots.try_acquire().await.unwrap_err().code(), "unavailable");
+    assert_eq!(keys(&server[0]), ["x"]);
     reset(&server[0]);
     until(PATIENCE, "it was renewed twice", || calls(&server[0]).get("evalsha").is_some_and(|count| *count >= 2)).await;
     assert!(lease.held());

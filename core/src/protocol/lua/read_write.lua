@@ -22,12 +22,16 @@ local function reads(reader, now)
   return tonumber(redis.call('ZSCORE', readers, reader) or 0) > now
 end
 local function writes(writer) return redis.call('HEXISTS', lock, writer .. ':write') == 1 end
--- Lets a reader in, or extends its lease to `ttl` ms. `pttl`: the TTL of the lock. `is_new`: it has no lease yet.
-local function put_reader(reader, ttl, now, pttl, is_new)
-  may_expire(lock, ttl)
-  may_expire(readers, ttl)
+-- Writes the key that Redisson checks for a reader. `is_new`: it has no lease yet. The first write of an acquire: SET is
+-- refused when memory is full, but not after another write.
+local function put_reader_key(reader, ttl, is_new)
   local redisson_key = reader_key(reader)
   if is_new or redis.call('PTTL', redisson_key) < tonumber(ttl) then redis.call('SET', redisson_key, '1', 'PX', ttl) end
+end
+-- Lets a reader in that has its key, or extends its lease to `ttl` ms. `pttl`: the TTL of the lock.
+local function put_reader(reader, ttl, now, pttl)
+  may_expire(lock, ttl)
+  may_expire(readers, ttl)
   redis.call('HSET', lock, 'mode', 'read', reader, '1')
   local is_longest = pttl < tonumber(ttl)
   if is_longest then redis.call('PEXPIRE', lock, ttl) end
@@ -102,8 +106,10 @@ local function let_readers_in(now, micros)
       if handover == '1' then
         redis.call('ZREM', readers_queue, entry)
         local lease = math.min(ttl, math.ceil((alive_until - now) / 1000))
-        put_reader(reader, string.format('%.0f', lease), now, pttl, true)
-        pttl = math.max(pttl, lease)
+        lease = string.format('%.0f', lease)
+        put_reader_key(reader, lease, true)
+        put_reader(reader, lease, now, pttl)
+        pttl = math.max(pttl, tonumber(lease))
       end
       if not notified[client] then
         notified[client] = true

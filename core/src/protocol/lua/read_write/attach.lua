@@ -22,5 +22,7 @@ if ttl <= 0 then return -2 end
 redis.call('HDEL', lock, old)
 redis.call('ZREM', readers, old)
 redis.call('DEL', reader_key(old))
-put_reader(field, string.format('%.0f', ttl), now, redis.call('PTTL', lock), true)
+local text = string.format('%.0f', ttl)
+put_reader_key(field, text, true)
+put_reader(field, text, now, redis.call('PTTL', lock))
 return ttl

@@ -15,9 +15,10 @@ end
 local pttl = redis.call('PTTL', lock)
 local mode = mode_of(pttl)
 local function let_in()
+  put_reader_key(field, ttl, not mode)
   if not mode then redis.call('DEL', readers) end
   local token = token_to_read(micros)
-  put_reader(field, ttl, now, pttl, not mode)
+  put_reader(field, ttl, now, pttl)
   return '1 ' .. token .. ' ' .. micros
 end
 local may_read = not mode or mode == 'read'

@@ -26,6 +26,7 @@ if (tonumber(redis.call('GET', counter) or 0) or 0) < token then
 end
 if as == 'w' then put_writer(field, ttl)
 else
+  put_reader_key(field, ttl)
   if not mode then redis.call('DEL', readers) end
   put_reader(field, ttl, now, pttl)
 end
