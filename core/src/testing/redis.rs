@@ -3,7 +3,10 @@
 
 use std::{
     fs,
-    sync::{Mutex, atomic::Ordering::SeqCst},
+    sync::{
+        Mutex,
+        atomic::{AtomicU16, Ordering::SeqCst},
+    },
     thread,
 };
 
@@ -678,43 +681,112 @@ async fn a_sentinel_that_does_not_answer_in_time_is_tried_again() {
     }
 }
 
-/// A Sentinel that names this master. It does not reply to subscribers: it passes their connections to the test.
-fn silent_sentinel(master: u16) -> (Port, mpsc::UnboundedReceiver<TcpStream>, Task) {
-    let (port, listener) = listener();
-    let (hand_out, subscribers) = mpsc::unbounded_channel();
-    let task = async move {
-        let mut connections = JoinSet::new();
-        while let Ok((mut stream, _)) = listener.accept().await {
-            let hand_out = hand_out.clone();
-            connections.spawn(async move {
-                let mut buffer = [0; 4096];
-                while let Ok(length @ 1..) = stream.read(&mut buffer).await {
-                    let request = String::from_utf8_lossy(&buffer[..length]);
-                    if request.contains("SUBSCRIBE") {
-                        let _ = hand_out.send(stream);
-                        return;
+/// A Sentinel that names a master, as a real one does in two replies. It passes the connections of subscribers to the
+/// test.
+struct FakeSentinel {
+    port: Port,
+    /// The port in the replies to `MASTER` and to `GET-MASTER-ADDR-BY-NAME`.
+    named: Arc<[AtomicU16; 2]>,
+    subscribers: mpsc::UnboundedReceiver<TcpStream>,
+    _task: Task,
+}
+
+impl FakeSentinel {
+    fn start(master: u16) -> Self {
+        let (port, listener) = listener();
+        let (hand_out, subscribers) = mpsc::unbounded_channel();
+        let named = Arc::new([AtomicU16::new(master), AtomicU16::new(master)]);
+        let names = Arc::clone(&named);
+        let task = async move {
+            let mut connections = JoinSet::new();
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let (hand_out, names) = (hand_out.clone(), Arc::clone(&names));
+                connections.spawn(async move {
+                    let mut buffer = [0; 4096];
+                    while let Ok(length @ 1..) = stream.read(&mut buffer).await {
+                        let request = String::from_utf8_lossy(&buffer[..length]);
+                        if request.contains("SUBSCRIBE") {
+                            let _ = hand_out.send(stream);
+                            return;
+                        }
+                        let answer = if request.contains("MASTER") {
+                            let [first, second] = [&names[0], &names[1]].map(|port| port.load(SeqCst).to_string());
+                            format!(
+                                "*4\r\n$2\r\nip\r\n$9\r\n127.0.0.1\r\n$4\r\nport\r\n${}\r\n{first}\r\n\
+                                 *2\r\n$9\r\n127.0.0.1\r\n${}\r\n{second}\r\n",
+                                first.len(),
+                                second.len()
+                            )
+                        } else {
+                            "+OK\r\n".repeat(request.matches("SETINFO").count())
+                        };
+                        stream.write_all(answer.as_bytes()).await.unwrap();
                     }
-                    let answer = if request.contains("MASTER") {
-                        format!("*4\r\n$2\r\nip\r\n$9\r\n127.0.0.1\r\n$4\r\nport\r\n$5\r\n{master}\r\n")
-                    } else {
-                        "+OK\r\n".repeat(request.matches("SETINFO").count())
-                    };
-                    stream.write_all(answer.as_bytes()).await.unwrap();
-                }
-            });
-        }
-    };
-    (port, subscribers, Task(tokio::spawn(task)))
+                });
+            }
+        };
+        Self { port, named, subscribers, _task: Task(tokio::spawn(task)) }
+    }
+
+    fn url(&self) -> String {
+        format!("redis+sentinel://127.0.0.1:{}/main", self.port.number())
+    }
+
+    /// Names another master from now on, and announces it to nobody.
+    fn elect(&self, master: u16) {
+        self.named.iter().for_each(|port| port.store(master, SeqCst));
+    }
+
+    /// The connection of the next subscriber.
+    async fn subscriber(&mut self) -> TcpStream {
+        tokio::time::timeout(PATIENCE, self.subscribers.recv()).await.unwrap().unwrap()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_leader_of_a_failover_names_the_new_master_in_its_second_reply() {
+    let [old, new] = [Server::start(), Server::start()];
+    let sentinel = FakeSentinel::start(old.port());
+    sentinel.named[1].store(new.port(), SeqCst);
+    let tested = Tested::new(&sentinel.url());
+    tested.eval(set("x")).await.unwrap();
+    assert_eq!((old.command::<i64>(&["DBSIZE"]), new.command::<i64>(&["DBSIZE"])), (0, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_connection_to_a_former_master_ends_when_another_is_announced() {
+    let [old, new] = [Server::start(), Server::start()];
+    let mut sentinel = FakeSentinel::start(old.port());
+    let tested = Tested::new(&sentinel.url());
+    tested.eval(set("x")).await.unwrap();
+    let mut subscriber = sentinel.subscriber().await;
+    subscriber.write_all(b"*3\r\n$9\r\nsubscribe\r\n$14\r\n+switch-master\r\n:1\r\n").await.unwrap();
+    sentinel.elect(new.port());
+    // A connection for another kind of caller is made before the announcement, and leads to the new master.
+    thread::scope(|scope| {
+        let other = tested.node.eval(Driver::Caller, set("y"), PATIENCE, SentOn::default());
+        scope.spawn(|| runtime::caller().block_on(other).unwrap());
+    });
+    assert_eq!(new.command::<i64>(&["DBSIZE"]), 1);
+    let text = format!("main 127.0.0.1 {} 127.0.0.1 {}", old.port(), new.port());
+    let message = format!("*3\r\n$7\r\nmessage\r\n$14\r\n+switch-master\r\n${}\r\n{text}\r\n", text.len());
+    subscriber.write_all(message.as_bytes()).await.unwrap();
+    until(PATIENCE, "the node has left the old master", || {
+        let clients: String = old.command(&["CLIENT", "LIST"]);
+        clients.lines().count() == 1
+    })
+    .await;
+    tested.eval(set("z")).await.unwrap();
+    assert_eq!(new.command::<i64>(&["DBSIZE"]), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_closed_node_leaves_a_sentinel_that_does_not_answer() {
     let server = Server::start();
-    let (port, mut subscribers, _sentinel) = silent_sentinel(server.port());
-    let url = format!("redis+sentinel://127.0.0.1:{}/main", port.number());
-    let tested = Tested::with(&url, |config| config.connect_timeout = PATIENCE * 100);
+    let mut sentinel = FakeSentinel::start(server.port());
+    let tested = Tested::with(&sentinel.url(), |config| config.connect_timeout = PATIENCE * 100);
     tested.eval(set("x")).await.unwrap();
-    let stream = tokio::time::timeout(PATIENCE, subscribers.recv()).await.unwrap().unwrap();
+    let stream = sentinel.subscriber().await;
     tested.node.close();
     closed(stream).await;
 }

@@ -21,8 +21,9 @@ use super::{
     CLOSED_BY_SERVER, Inner,
     connection::{Attempt, Connecting, Connection, Lane, MOST_UNANSWERED},
     errors::{closed_error, connect_error, connect_timeout_error, lacks_hello, not_run_error},
-    health::{Health, SendDecision},
+    health::{DEPOSED, Health, SendDecision},
     identify::{Facts, identify},
+    setup::Clients,
     within_limit,
 };
 use crate::{
@@ -156,6 +157,7 @@ impl Inner {
         let connection = {
             let mut state = self.state.lock();
             let is_closed = state.closed;
+            let is_deposed = made.as_ref().is_ok_and(|made| made.is_deposed(&state));
             let lane_state = state.lanes.entry(lane).or_default();
             lane_state.attempt.take_if(|attempt| attempt.began == began);
             // Only borrowed: `made` must be dropped after the mutex is released.
@@ -165,6 +167,9 @@ impl Inner {
             }
             if made.dead.load(SeqCst) {
                 return Err(not_run_error(CLOSED_BY_SERVER));
+            }
+            if is_deposed {
+                return Err(not_run_error(DEPOSED));
             }
             // A later attempt may have been faster.
             lane_state.connection.get_or_insert_with(|| made.clone()).clone()
@@ -206,7 +211,10 @@ impl Inner {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let number = NUMBER.fetch_add(1, SeqCst);
         let dead = Arc::new(AtomicBool::new(false));
-        let redis = self.log_in(lane.driver(), number, &dead).await?;
+        let elections = self.state.lock().elections;
+        let clients = self.target.clients().await?;
+        let redis = self.log_in(&clients, lane.driver(), number, &dead).await?;
+        let master = clients.master.clone().map(|master| (master, elections));
         let ((), facts) = tokio::join!(self.naming.apply(redis.clone()), identify(&redis));
         let mut facts = facts?;
         if facts.replica && self.target.can_fail_over() {
@@ -225,7 +233,7 @@ impl Inner {
             run: facts.run.clone(),
             server: self.in_cluster.then(|| Arc::clone(&self.name)),
         };
-        let connection = Arc::new(Connection::new(lane, id, facts, redis, Arc::clone(&dead)));
+        let connection = Arc::new(Connection::new(lane, id, facts, redis, master, Arc::clone(&dead)));
         if let Driver::Program(id) = lane.driver()
             && let Some(runtime) = program::current(id)
         {
@@ -254,6 +262,7 @@ impl Inner {
     /// the cause, and sets `dead` if the server closed it.
     async fn log_in(
         self: &Arc<Self>,
+        clients: &Clients,
         driver: Driver,
         number: u64,
         dead: &Arc<AtomicBool>,
@@ -281,7 +290,6 @@ impl Inner {
             }
             Ok(())
         };
-        let clients = self.target.clients().await?;
         let connected = match &clients.resp3 {
             None => open(&clients.resp2, driver, config, ended).await,
             Some(client) => match open(client, driver, config.clone().set_push_sender(on_push), ended.clone()).await {

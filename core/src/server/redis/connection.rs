@@ -16,13 +16,14 @@ use futures_util::{
 use redis::aio::MultiplexedConnection;
 use tokio::{runtime::Handle, sync::Notify, task::JoinSet, time::Instant};
 
-use super::{Inner, identify::Facts};
+use super::{Inner, State, identify::Facts};
 #[cfg(target_os = "linux")]
 use crate::process::host_io;
 use crate::{
     process::{driver::Driver, fork::Tied, runtime},
     server::{BoxFuture, ConnectionId, NodeError},
     sync::Mutex,
+    url::Address,
 };
 
 /// The maximum of unanswered requests on a connection. Clean-ups must not be lost, so they may use twice as many.
@@ -88,6 +89,8 @@ pub(super) struct Connection {
     pub(super) id: ConnectionId,
     pub(super) facts: Facts,
     pub(super) redis: MultiplexedConnection,
+    /// The master that it leads to, if Sentinels named it, and how many elections were known before they were asked.
+    pub(super) master: Option<(Address, u64)>,
     /// Set when the server closed it.
     pub(super) dead: Arc<AtomicBool>,
     /// Set when no request may use it any more.
@@ -111,6 +114,7 @@ impl Connection {
         id: ConnectionId,
         facts: Facts,
         redis: MultiplexedConnection,
+        master: Option<(Address, u64)>,
         dead: Arc<AtomicBool>,
     ) -> Self {
         Self {
@@ -118,6 +122,7 @@ impl Connection {
             id,
             facts,
             redis,
+            master,
             dead,
             retired: AtomicBool::new(false),
             unanswered: AtomicUsize::new(0),
@@ -128,6 +133,17 @@ impl Connection {
             used: Mutex::new(Instant::now()),
             tasks: Mutex::new(JoinSet::new()),
         }
+    }
+
+    /// Whether it leads to another server than this master.
+    pub(super) fn leads_elsewhere(&self, master: &Address) -> bool {
+        self.master.as_ref().is_some_and(|(own, _)| own != master)
+    }
+
+    /// Whether the Sentinels have elected another master since they were asked for that of this connection.
+    pub(super) fn is_deposed(&self, state: &State) -> bool {
+        let is_news = self.master.as_ref().is_some_and(|(_, known)| *known < state.elections);
+        is_news && state.elected.as_ref().is_some_and(|elected| self.leads_elsewhere(elected))
     }
 
     /// Takes the connection out of use and aborts its tasks. The socket closes with the last request on it.

@@ -35,6 +35,7 @@ use crate::{
     event::Event,
     process::{driver::Driver, runtime},
     server::NodeError,
+    url::Address,
 };
 
 /// The pause after the first failed attempt to connect; it doubles after each further one.
@@ -43,6 +44,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The pause after a permanent failure.
 const PERMANENT_PAUSE: Duration = Duration::from_secs(5);
+/// Why a connection to a former master ends.
+pub(super) const DEPOSED: &str = "the Sentinels elected another master";
 
 /// The health of a node; the header of this file draws the transitions.
 #[derive(Default)]
@@ -183,6 +186,9 @@ impl Inner {
             if connection.dead.load(SeqCst) {
                 return Err(not_run_error(CLOSED_BY_SERVER));
             }
+            if connection.is_deposed(&state) {
+                return Err(not_run_error(DEPOSED));
+            }
             if self.target.can_fail_over() {
                 // Connections of other lanes to another run lead to the former master.
                 let led_elsewhere = |lane: &mut LaneState| lane.connection.take_if(|c| c.id.run != connection.id.run);
@@ -254,23 +260,26 @@ impl Inner {
         state.follower = Some(Task(runtime::background().spawn(async move {
             while let Some(master) = elections.recv().await {
                 let Some(inner) = inner.upgrade() else { return };
-                if let Target::Followed(sentinels) = &*inner.target
-                    && !sentinels.knows(&master)
-                {
-                    inner.abandon("the Sentinels elected another master");
-                }
+                inner.leave_others(master);
             }
         })));
     }
 
-    /// Drops all connections, as if they broke.
-    fn abandon(self: &Arc<Self>, cause: &str) {
+    /// Drops all connections that lead to other servers than this master, as if they broke.
+    fn leave_others(self: &Arc<Self>, master: Address) {
         let (connections, report): (Vec<_>, _) = {
             let mut state = self.state.lock();
             let others = state.lanes.values().filter_map(|lane| lane.connection.as_ref());
-            let connections = state.background.iter().chain(others).map(|connection| connection.number()).collect();
+            let all = state.background.iter().chain(others);
+            let connections: Vec<_> =
+                all.filter(|one| one.leads_elsewhere(&master)).map(|connection| connection.number()).collect();
+            state.elections += 1;
+            let former = state.elected.replace(master);
+            if connections.is_empty() && (former.is_none() || former == state.elected) {
+                return;
+            }
             let mut report = false;
-            if !state.closed && matches!(state.health, Health::Idle) {
+            if !connections.is_empty() && !state.closed && matches!(state.health, Health::Idle) {
                 // Only other lanes are connected. From now on they wait for the background connection.
                 state.health = Health::Connecting;
                 report = !std::mem::replace(&mut state.reported, true);
@@ -278,12 +287,12 @@ impl Inner {
             }
             (connections, report)
         };
-        self.report_down(report.then(|| cause.to_owned()));
+        self.report_down(report.then(|| DEPOSED.to_owned()));
         // Its channels close, and waiters subscribe again.
         let subscriber = self.state.lock().subscriber.take();
         drop(subscriber);
         for number in connections {
-            self.broke(number, cause);
+            self.broke(number, DEPOSED);
         }
     }
 

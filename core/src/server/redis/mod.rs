@@ -30,7 +30,7 @@ use crate::{
     },
     server::{BoxFuture, ConnectionId, NamedConnection, Node, NodeError, NodeInfo, SentOn, Subscription, Traits},
     sync::Mutex,
-    url::Endpoint,
+    url::{Address, Endpoint},
 };
 
 mod cluster;
@@ -221,8 +221,11 @@ struct State {
     /// True while the reviver connects, false while it pauses.
     attempting: bool,
     subscriber: Option<PubSubConnection>,
-    /// The task that receives elections of new masters from the Sentinels.
+    /// The task that receives the masters that the Sentinels name.
     follower: Option<Task>,
+    /// How many masters it has received, and the last one.
+    elections: u64,
+    elected: Option<Address>,
     /// Whether `NodeDown` was emitted and `NodeUp` is due.
     reported: bool,
     closed: bool,

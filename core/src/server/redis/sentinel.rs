@@ -83,7 +83,8 @@ impl Sentinels {
         self.tls
     }
 
-    /// Returns a receiver of newly elected masters. The subscriptions last as long as the receiver.
+    /// Returns a receiver of the masters that the Sentinels name: when they elect one, and whenever a subscription to a
+    /// Sentinel begins. The subscriptions last as long as the receiver.
     pub(super) fn elections(&self) -> mpsc::UnboundedReceiver<Address> {
         let (sender, receiver) = mpsc::unbounded_channel();
         for one in &self.group {
@@ -92,11 +93,6 @@ impl Sentinels {
             runtime::background().spawn(watching);
         }
         receiver
-    }
-
-    /// Whether this is the master that the last query found.
-    pub(super) fn knows(&self, master: &Address) -> bool {
-        self.known.lock().as_ref().is_some_and(|(known, _)| known == master)
     }
 
     /// Queries the Sentinels and returns the clients of the current master.
@@ -113,13 +109,13 @@ impl Sentinels {
         }
         let endpoint = Endpoint { transport: masters.address.clone().transport(self.tls), ..self.master.clone() };
         let clients = Clients::new(&endpoint, &self.material).map_err(|error| permanent_error(error.to_string()))?;
-        let clients = Arc::new(clients);
+        let clients = Arc::new(Clients { master: Some(masters.address.clone()), ..clients });
         *self.known.lock() = Some((masters.address, Arc::clone(&clients)));
         Ok(clients)
     }
 }
 
-/// Reports each master that a Sentinel announces, until the receiver is dropped. Without this, a client that still
+/// Reports each master that a Sentinel names, until the receiver is dropped. Without this, a client that still
 /// reaches the old master would not notice. `limit` is the time limit of one attempt to subscribe.
 async fn watch_elections(
     sentinel: Arc<Sentinel>,
@@ -130,16 +126,20 @@ async fn watch_elections(
     tokio::select! {
         // Drops the other branch in any state, such as while it connects to a Sentinel that never answers.
         () = elected.closed() => {}
-        () = follow(&sentinel.client, &service, limit, &elected) => {}
+        () = follow(&sentinel, &service, limit, &elected) => {}
     }
 }
 
 /// Subscribes and reports masters. Subscribes again whenever the connection ends or cannot be made.
-async fn follow(client: &Client, service: &str, limit: Duration, elected: &mpsc::UnboundedSender<Address>) {
+async fn follow(sentinel: &Sentinel, service: &str, limit: Duration, elected: &mpsc::UnboundedSender<Address>) {
     let mut pause = FIRST_PAUSE;
     loop {
-        if let Ok(Ok(mut subscription)) = tokio::time::timeout(limit, subscribe(client)).await {
+        if let Ok(Ok(mut subscription)) = tokio::time::timeout(limit, subscribe(&sentinel.client)).await {
             pause = FIRST_PAUSE;
+            // An election before the subscription was announced to nobody here.
+            if let Ok(Ok(master)) = tokio::time::timeout(limit, query_one(sentinel, service)).await {
+                let _ = elected.send(master.address);
+            }
             let mut messages = subscription.on_message();
             while let Some(message) = messages.next().await {
                 let text = message.get_payload::<String>().unwrap_or_default();
@@ -200,9 +200,14 @@ async fn query_one(sentinel: &Sentinel, service: &str) -> Result<Master, NodeErr
     let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     let connection = sentinel.client.get_multiplexed_async_connection_with_config(&config).await;
     let mut connection = connection.map_err(|error| connect_error(&error))?;
-    let mut command = redis::cmd("SENTINEL");
-    command.arg("MASTER").arg(service);
-    let value = connection.send_packed_command(&command).await.map_err(|error| connect_error(&error))?;
+    // The Sentinel that leads a failover goes on naming the old master in the first reply, with the new epoch. In the
+    // second one it names the new master from that epoch on. A Sentinel runs both commands without a pause between them.
+    let mut commands = redis::pipe();
+    commands.cmd("SENTINEL").arg("MASTER").arg(service);
+    commands.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(service);
+    let replies = connection.send_packed_commands(&commands, 0, 2).await.map_err(|error| connect_error(&error))?;
+    let mut replies = replies.into_iter();
+    let (value, address) = (replies.next().unwrap_or(Value::Nil), replies.next().and_then(read_address));
     match value {
         Value::ServerError(error) => {
             let error = error_from_reply(&error);
@@ -225,8 +230,15 @@ async fn query_one(sentinel: &Sentinel, service: &str) -> Result<Master, NodeErr
                 }
             }
             let (Some(host), Some(port)) = (host, port) else { return Err(permanent_error("is no Sentinel")) };
-            Ok(Master { epoch, address: Address { host, port } })
+            Ok(Master { epoch, address: address.unwrap_or(Address { host, port }) })
         }
         _ => Err(permanent_error("is no Sentinel")),
     }
+}
+
+/// Reads the reply to `GET-MASTER-ADDR-BY-NAME`; `None` if the user lacks that right.
+fn read_address(reply: Value) -> Option<Address> {
+    let Value::Array(parts) = reply else { return None };
+    let [Value::BulkString(host), Value::BulkString(port)] = <[Value; 2]>::try_from(parts).ok()? else { return None };
+    Some(Address { host: into_text(host), port: into_text(port).parse().ok()? })
 }

@@ -11,7 +11,7 @@ use super::KEEPALIVE;
 use crate::{
     config::Tls,
     error::LockError,
-    url::{Endpoint, Transport},
+    url::{Address, Endpoint, Transport},
 };
 
 /// The clients of a server, one for each protocol version.
@@ -20,13 +20,15 @@ pub(super) struct Clients {
     pub(super) resp3: Option<Client>,
     /// For servers without HELLO.
     pub(super) resp2: Client,
+    /// The master that they lead to, if Sentinels named it.
+    pub(super) master: Option<Address>,
 }
 
 impl Clients {
     /// Builds both clients. Fails if an option is invalid.
     pub(super) fn new(endpoint: &Endpoint, tls: &Tls) -> Result<Self, LockError> {
         let resp3 = (!endpoint.resp2).then(|| client(endpoint, tls, ProtocolVersion::RESP3)).transpose()?;
-        Ok(Self { resp3, resp2: client(endpoint, tls, ProtocolVersion::RESP2)? })
+        Ok(Self { resp3, resp2: client(endpoint, tls, ProtocolVersion::RESP2)?, master: None })
     }
 }
 
