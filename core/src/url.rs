@@ -84,6 +84,7 @@ impl Endpoint {
     /// Parses a URL. `username` and `password` are used where the URL has none.
     pub(crate) fn parse(text: &str, username: Option<&str>, password: Option<&str>) -> Result<Self, LockError> {
         let given = Given::parse(text)?;
+        given.check_parameters()?;
         let (transport, db) = given.transport()?;
         let resp2 = given.resp2()?;
         let user = Some(given.decode(given.url.username())?).filter(|user| !user.is_empty());
@@ -167,6 +168,30 @@ impl Given {
         self.db(self.url.path().trim_matches('/'))
     }
 
+    /// The number of the database in the path or in the parameter `db`.
+    fn server_db(&self) -> Result<i64, LockError> {
+        match (self.url.path().trim_matches('/'), self.query("db")) {
+            ("", Some(db)) => self.db(&db),
+            (_, None) => self.path_db(),
+            (_, Some(_)) => Err(self.bad("the database is given twice, in the path and as a parameter")),
+        }
+    }
+
+    /// Refuses parameters that URLs of this scheme do not have: ignored, they would mislead.
+    fn check_parameters(&self) -> Result<(), LockError> {
+        let known: &[&str] = match self.url.scheme() {
+            "redis+cluster" | "rediss+cluster" => &["protocol"],
+            "redis+sentinel" | "rediss+sentinel" => &["protocol", "sentinel_username", "sentinel_password"],
+            "memory" => &[],
+            _ => &["db", "protocol"],
+        };
+        match self.url.query_pairs().find(|(name, _)| !known.contains(&&**name)) {
+            None => Ok(()),
+            Some(_) if known.is_empty() => Err(self.bad("there are no parameters")),
+            Some((name, _)) => Err(self.bad(&format!("there is no parameter {name:?}, only {}", known.join(", ")))),
+        }
+    }
+
     /// Whether the parameter `protocol` demands RESP2.
     fn resp2(&self) -> Result<bool, LockError> {
         match self.query("protocol").as_deref() {
@@ -179,14 +204,21 @@ impl Given {
     /// The transport and the number of the database.
     fn transport(&self) -> Result<(Transport, i64), LockError> {
         match self.url.scheme() {
-            "redis" | "valkey" => Ok((Transport::Tcp { host: self.host()?, port: self.port() }, self.path_db()?)),
-            "rediss" | "valkeys" => Ok((Transport::Tls { host: self.host()?, port: self.port() }, self.path_db()?)),
+            "redis" | "valkey" => Ok((Transport::Tcp { host: self.host()?, port: self.port() }, self.server_db()?)),
+            "rediss" | "valkeys" => Ok((Transport::Tls { host: self.host()?, port: self.port() }, self.server_db()?)),
             "unix" | "redis+unix" => self.unix(),
             scheme @ ("redis+cluster" | "rediss+cluster") => self.cluster(scheme.starts_with("rediss")),
             scheme @ ("redis+sentinel" | "rediss+sentinel") => self.sentinel(scheme.starts_with("rediss")),
-            "memory" => Ok((Transport::Memory { name: self.url.host_str().unwrap_or_default().to_owned() }, 0)),
+            "memory" => self.memory(),
             other => Err(unknown_scheme(other)),
         }
+    }
+
+    fn memory(&self) -> Result<(Transport, i64), LockError> {
+        if !self.url.path().trim_matches('/').is_empty() {
+            return Err(self.bad("a store in memory has a name and no path"));
+        }
+        Ok((Transport::Memory { name: self.url.host_str().unwrap_or_default().to_owned() }, 0))
     }
 
     fn unix(&self) -> Result<(Transport, i64), LockError> {
@@ -315,6 +347,27 @@ impl fmt::Debug for Endpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_part_of_a_url_is_ignored() {
+        let db = |text| Endpoint::parse(text, None, None).expect("a URL").db;
+        assert_eq!(
+            [db("redis://h?db=1"), db("rediss://h/?db=2"), db("redis://h/3"), db("unix:///s?db=4")],
+            [1, 2, 3, 4]
+        );
+        for (text, detail) in [
+            ("redis://h/1?db=1", "redis://h: the database is given twice, in the path and as a parameter"),
+            ("redis://u:p@h?protcol=2", "redis://h: there is no parameter \"protcol\", only db, protocol"),
+            ("redis+cluster://h?db=0", "redis+cluster://h: there is no parameter \"db\", only protocol"),
+            ("memory://a?db=1", "memory://a: there are no parameters"),
+            ("memory://a/b", "memory://a: a store in memory has a name and no path"),
+        ] {
+            match Endpoint::parse(text, None, None) {
+                Err(LockError::Invalid { argument: "urls", detail: found }) => assert_eq!(found, detail),
+                other => panic!("{text}: {other:?}"),
+            }
+        }
+    }
 
     #[test]
     fn schemes_with_international_names_are_unknown() {
