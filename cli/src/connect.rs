@@ -90,6 +90,7 @@ impl ConnectOptions {
         }
         if let Some(max_ttl) = self.max_ttl {
             config.max_ttl = max_ttl;
+            config.watchdog = config.default_watchdog();
         }
         config.tls.ca.clone_from(&self.ca);
         config.tls.cert.clone_from(&self.cert);

@@ -24,6 +24,7 @@ import {
   settings,
   split,
   type TakeOptions,
+  without,
 } from "./options";
 
 /** The state of one node. */
@@ -184,7 +185,8 @@ export class Redlock {
   /**
    * Takes over a detached lease. `text` is the result of its `detach()`, and works once. Rejects with {@link LockLost}
    * if the lease ended or was attached before, with {@link InvalidArgument} if `text` is not from a `detach()`, and
-   * with {@link Unavailable} and {@link Closed}, after which the text still works.
+   * with {@link Unavailable} and {@link Closed}, after which the text still works. It has no options, and rejects with
+   * {@link InvalidArgument} for any.
    *
    * @example
    * ```ts
@@ -194,12 +196,16 @@ export class Redlock {
    * await lease.release();
    * ```
    */
-  attach(text: string): Promise<Lease> {
-    return call(
-      (loop) => loop.attach(this.#native, setting(text)),
-      undefined,
-      (native: NativeLease) => new Lease(native, this.#native),
-    );
+  attach(text: string): Promise<Lease>;
+  attach(text: string, options?: unknown): Promise<Lease> {
+    return rejecting(() => {
+      without(options, "attach");
+      return call(
+        (loop) => loop.attach(this.#native, setting(text)),
+        undefined,
+        (native: NativeLease) => new Lease(native, this.#native),
+      );
+    });
   }
 
   /**

@@ -6,9 +6,9 @@
 
 import { inspect } from "node:util";
 import { type LostReason, sync } from "./errors";
-import { call, watch } from "./loop";
+import { call, rejecting, watch } from "./loop";
 import { type Client, leases, type Lease as Native } from "./native";
-import { setting } from "./options";
+import { setting, without } from "./options";
 
 /**
  * The result of a release.
@@ -145,10 +145,15 @@ export class Lease {
 
   /**
    * Turns a reader of a {@link ReadWriteLock} into a writer with a new token, if there is no other reader. Resolves
-   * with true if the lease is a writer now. Never waits. Rejects as `downgrade()` does.
+   * with true if the lease is a writer now. Never waits. Rejects as `downgrade()` does. It has no options, and rejects
+   * with {@link InvalidArgument} for any.
    */
-  tryUpgrade(): Promise<boolean> {
-    return call((loop) => loop.tryUpgrade(this.#native));
+  tryUpgrade(): Promise<boolean>;
+  tryUpgrade(options?: unknown): Promise<boolean> {
+    return rejecting(() => {
+      without(options, "tryUpgrade");
+      return call((loop) => loop.tryUpgrade(this.#native));
+    });
   }
 
   /**

@@ -9,7 +9,7 @@ import { InvalidArgument, LockTimeout } from "./errors";
 import { Lease, type ReleaseOutcome } from "./lease";
 import { call, rejecting } from "./loop";
 import { type Client, type Given, locks, type Lock as Native, type Lease as NativeLease } from "./native";
-import { type AcquireOptions, acquiring, type PermitOptions, taking, trying } from "./options";
+import { type AcquireOptions, acquiring, type PermitOptions, taking, trying, without } from "./options";
 
 /** A function that runs while the lock is held. `signal` is aborted when the lock is lost. */
 export type Body<T> = (signal: AbortSignal, lease: Lease) => T | PromiseLike<T>;
@@ -135,9 +135,12 @@ export class Lock {
 
   /**
    * Acquires the lock if it is free, in one round trip; null if it is held. Rejects as `acquire()` does, but never with
-   * {@link LockTimeout}, and with {@link Unavailable} at once.
+   * {@link LockTimeout}, and with {@link Unavailable} at once. It has no options, and rejects with
+   * {@link InvalidArgument} for any, such as a `signal`.
    */
-  async tryAcquire(): Promise<Lease | null> {
+  tryAcquire(): Promise<Lease | null>;
+  async tryAcquire(options?: unknown): Promise<Lease | null> {
+    without(options, "tryAcquire");
     try {
       return await this.#take(0);
     } catch (error) {

@@ -12,7 +12,10 @@ import type { Given, Options } from "./native";
 export interface ClientOptions {
   /** How many nodes must agree, from a majority to all. Default: a majority. */
   quorum?: number | null | undefined;
-  /** The ttl of leases that are renewed until release; 300 ms or more, on a quorum at most `maxTtl`. Default: 30 s. */
+  /**
+   * The ttl of leases that are renewed until release; 300 ms or more, on a quorum at most `maxTtl`. Default: 30 s, or on
+   * a quorum `maxTtl` if that is shorter.
+   */
   watchdog?: number | null | undefined;
   /** A prefix of every lock's name. Default: empty. */
   prefix?: string | null | undefined;
@@ -32,8 +35,8 @@ export interface ClientOptions {
    */
   tokenTtl?: number | null | undefined;
   /**
-   * The longest ttl on a quorum, 50 ms or more. A restarted node does not vote for that time plus `drift`. Default:
-   * 60 s.
+   * The longest ttl on a quorum, 50 ms or more, on a quorum 300 ms or more. A restarted node does not vote for that
+   * time plus `drift`. Default: 60 s.
    */
   maxTtl?: number | null | undefined;
   /** How many replicas of a node, 0 to 1000, must acknowledge a lock before the node's vote counts. Default: 0. */
@@ -172,6 +175,13 @@ function only(options: object | null | undefined, names: readonly string[], othe
     if (!names.includes(name) && !others.includes(name)) {
       throw new InvalidArgument(`options: there is no option ${JSON.stringify(name)}, only ${names.join(", ")}`);
     }
+  }
+}
+
+/** Refuses every option of a call that has none: an ignored `signal` or `wait` would mislead. */
+export function without(options: unknown, call: string): void {
+  for (const [name] of given(options as object)) {
+    throw new InvalidArgument(`options: ${call}() has no option ${JSON.stringify(name)}`);
   }
 }
 

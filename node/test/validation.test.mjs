@@ -18,9 +18,9 @@ function refused(call, message) {
 }
 
 for (const [options, message] of [
-  [{ quorum: 0 }, /^quorum: must be a whole number from 1 to 1000000, not 0$/],
+  [{ quorum: 0 }, /^quorum: must be a whole number of at least 1, not 0$/],
   [{ quorum: 2 }, /^quorum: must be from 1 .* to 1, not 2$/],
-  [{ quorum: "1" }, /^quorum: must be a whole number from 1 to 1000000, not "1"$/],
+  [{ quorum: "1" }, /^quorum: must be a whole number of at least 1, not "1"$/],
   [{ watchdog: 299 }, /^watchdog: must be from 300ms to 10 years/],
   [{ watchdog: "30s" }, /^watchdog: must be a number of milliseconds, not "30s"$/],
   [{ watchdog: Number.NaN }, /^watchdog: must be a number of milliseconds of at least 0, not NaN$/],
@@ -34,7 +34,7 @@ for (const [options, message] of [
   [{ maxTtl: 1 }, /^maxTtl: must be from 50ms to 10 years/],
   [{ app: "" }, /^app: must have 1 to 64 bytes, not 0$/],
   [{ identify: 1 }, /^identify: must be true or false, not 1$/],
-  [{ minReplicas: -1 }, /^minReplicas: must be a whole number from 0 to 1000000, not -1$/],
+  [{ minReplicas: -1 }, /^minReplicas: must be a whole number of at least 0, not -1$/],
   [{ maxTtl: {} }, /^maxTtl: must be a number of milliseconds, not \{\}$/],
   [{ patience: -1 }, /^patience: must be a number of milliseconds of at least 0, not -1$/],
   [{ connectTimeout: 0 }, /^connectTimeout: must be from 1 ms/],
@@ -187,15 +187,55 @@ test("calls reject with what is wrong", async () => {
   await rejects(gpu.tryAcquire({ N: 2 }), /^options: there is no option "N", only n$/);
   await rejects(gpu.tryAcquire({ n: 2, wait: 5 }), /^options: there is no option "wait", only n$/);
   await rejects(gpu.tryAcquire({ signal: AbortSignal.abort() }), /^options: there is no option "signal", only n$/);
-  await rejects(gpu.acquire({ n: 5 }), /^n: must be from 1 to 4, the number of permits, not 5$/);
+  for (const n of [0, -1, 5, 2_000_000]) {
+    await rejects(gpu.acquire({ n }), new RegExp(`^n: must be from 1 to 4, the number of permits, not ${n}$`));
+  }
+  await rejects(gpu.acquire({ n: 1.5 }), /^n: must be a whole number, not 1\.5$/);
+  for (const permits of [0, -1, 100_000, 2_000_000]) {
+    const message = new RegExp(`^permits: must be from 1 to 65536, not ${permits}$`);
+    refused(() => client.semaphore("gpu", { permits }), message);
+    refused(() => semaphore("gpu", { permits }), message);
+  }
   assert.equal(await gpu.available(), 4);
   await rejects(client.using("x", {}), /^body: must be a function$/);
   await rejects(client.using("x", { wait: 5 }, "body"), /^body: must be a function$/);
   await rejects(client.attach(5), /^text: /);
+  await rejects(client.attach("x", { signal }), /^options: attach\(\) has no option "signal"$/);
   await rejects(client.forceRelease(undefined), /^name: must be a string of valid Unicode, not undefined$/);
   const lease = await client.acquire("x");
   await rejects(lease.extend(Number.NaN), /^ttl: must be a number of milliseconds of at least 0, not NaN$/);
   await rejects(lease.extend(1), /^ttl: must be from 50ms/);
   assert.equal(lease.held, true);
+  await client.close();
+});
+
+test("calls without options refuse them, since they would be ignored", async () => {
+  const client = new Redlock("memory://no_options");
+  const { read, write } = client.readWriteLock("config");
+  const reader = await read.acquire();
+  for (const [call, name] of [
+    [(given) => client.lock("x").tryAcquire(given), "tryAcquire"],
+    [(given) => write.tryAcquire(given), "tryAcquire"],
+    [(given) => read.tryAcquire(given), "tryAcquire"],
+    [(given) => reader.tryUpgrade(given), "tryUpgrade"],
+  ]) {
+    const rejects = (given, message) => assert.rejects(() => call(given), { name: "InvalidArgument", message });
+    await rejects({ signal: AbortSignal.abort() }, `options: ${name}() has no option "signal"`);
+    await rejects({ wait: 0 }, `options: ${name}() has no option "wait"`);
+    await rejects(5, "options: must be an object, not 5");
+    assert.equal(await client.lock("x").locked(), false);
+  }
+  await reader.release();
+  for (const none of [undefined, null, {}, { signal: undefined }]) {
+    const lease = await client.lock("x").tryAcquire(none);
+    assert.equal(await lease.release(), "released");
+  }
+  await client.close();
+});
+
+test("without a watchdog, its ttl is at most maxTtl", async () => {
+  const client = new Redlock(["memory://w1", "memory://w2", "memory://w3"], { maxTtl: 20_000 });
+  const lease = await client.acquire("x");
+  assert(lease.remaining() > 0 && lease.remaining() <= 20_000);
   await client.close();
 });

@@ -47,7 +47,7 @@ class ClientOptions(TypedDict, total=False):
     watchdog: Seconds | None
     """The ttl of leases that the watchdog renews until release: 0.3 s or more, and on a quorum at most `max_ttl`.
 
-    Default: 30 s.
+    Default: 30 s, or on a quorum `max_ttl` if that is shorter.
     """
 
     prefix: str | None
@@ -73,7 +73,9 @@ class ClientOptions(TypedDict, total=False):
     """
 
     max_ttl: Seconds | None
-    """The longest ttl on a quorum, 0.05 s or more. A restarted node does not vote for this time plus drift.
+    """The longest ttl on a quorum, 0.05 s or more, on a quorum 0.3 s or more.
+
+    A restarted node does not vote for this time plus drift.
 
     Default: 60 s.
     """

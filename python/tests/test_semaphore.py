@@ -206,6 +206,17 @@ def test_what_makes_no_sense_is_refused(
             make("gpu", permits, **options)  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("number", [0, -1, 100_000, 2_000_000])
+def test_each_number_has_one_range(client: redlock.Redlock, number: int) -> None:
+    for module in (client, redlock, redlock.asyncio):
+        with pytest.raises(redlock.InvalidArgument, match=f"^permits: must be from 1 to 65536, not {number}$"):
+            module.semaphore("gpu", number)
+        with pytest.raises(
+            redlock.InvalidArgument, match=f"^n: must be from 1 to 3, the number of permits, not {number}$"
+        ):
+            module.semaphore("gpu", 3).acquire(n=number)
+
+
 @pytest.mark.parametrize("n", [0, -1, 4, 1.5, 1.0, True, "1", None, [], {}])
 def test_what_cannot_be_had_is_refused(client: redlock.Redlock, n: object) -> None:
     for gpu in (client.semaphore("gpu", 3), redlock.asyncio.semaphore("gpu", 3)):

@@ -139,6 +139,15 @@ def test_a_semaphore_refuses_what_only_locks_have(module, option) -> None:
 
 
 @MODULES
+def test_a_short_max_ttl_shortens_the_default_of_watchdog(module) -> None:
+    nodes = ["redis://a", "redis://b", "redis://c"]
+    for options in ({}, {"watchdog": None}, {"watchdog": 20}):
+        module.Redlock(nodes, max_ttl=20, **options)
+    with pytest.raises(redlock.InvalidArgument, match="^watchdog: 30s is more than the client's max_ttl of 20s"):
+        module.Redlock(nodes, max_ttl=20, watchdog=30)
+
+
+@MODULES
 def test_none_means_the_default(module) -> None:
     client = module.Redlock(NOWHERE, quorum=None, watchdog=None, prefix=None, password=None, strict=None)
     client.lock("x", ttl=None, wait=None, owner=None, max_hold=None, min_hold=None, reentrant=None, fair=None)

@@ -24,7 +24,7 @@ pub(crate) struct ExtendOptions {
 
 pub(crate) fn run(options: &ExtendOptions, servers: &ConnectOptions, talk: &Talk) -> Result<ExitStatusCode, Failure> {
     let client = servers.client(talk)?;
-    let lease = client.attach_blocking(&secret::read(&options.text)?)?;
+    let lease = secret::attach(&client, &options.text)?;
     let extended = lease.extend_blocking(options.ttl);
     let (name, token, ttl) = (lease.name().to_owned(), lease.token(), lease.remaining());
     // The lease may be held still if it was not extended, and the old text does not work any more.

@@ -43,7 +43,7 @@ pub(crate) fn run(options: &ReleaseOptions, servers: &ConnectOptions, talk: &Tal
 }
 
 fn release(options: &ReleaseOptions, client: &Client, talk: &Talk) -> Result<ExitStatusCode, Failure> {
-    let lease = client.attach_blocking(&secret::read(&options.what)?)?;
+    let lease = secret::attach(client, &options.what)?;
     let (name, token) = (lease.name().to_owned(), lease.token());
     let outcome = lease.release()?;
     if talk.json() {

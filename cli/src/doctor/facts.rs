@@ -83,11 +83,8 @@ impl Facts {
         interval: Duration,
         tries: bool,
     ) -> Result<Self, Failure> {
-        // Nothing is held for long: a watchdog's lease above `max_ttl` would be refused.
-        let adapt = |config: &mut Config| config.watchdog = config.watchdog.min(config.max_ttl);
-        let mut config = servers.config()?;
-        adapt(&mut config);
-        let client = servers.client_with(talk, adapt)?;
+        let config = servers.config()?;
+        let client = servers.client(talk)?;
         let examination = block(client.examine(interval))?;
         client.close_blocking();
         let mut facts = Self::of(examination, &config);

@@ -13,7 +13,7 @@ use crate::duration;
 
 /// A shorter lease leaves no time between a renewal that is late and the deadline.
 const MIN_LEASE: Duration = Duration::from_secs(2);
-/// The default of `--kill-after`; a quarter of the lease if that is less.
+/// The default of `--kill-after`; a quarter of the lease or of `--max-hold` if that is less.
 const KILL_AFTER: Duration = Duration::from_secs(5);
 /// The least time between SIGKILL and the deadline, in which the kernel ends the command.
 const MIN_MARGIN: Duration = Duration::from_millis(250);
@@ -61,9 +61,9 @@ pub(crate) struct ExecOptions {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with_all = ["watchdog", "max_hold"])]
     ttl: Option<Duration>,
     /// The length of the renewed lease. A longer one gives more time in an outage, and others get the lock of a dead
-    /// machine later
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "30s")]
-    watchdog: Duration,
+    /// machine later [default: 30s, or a shorter --max-ttl on a quorum]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    watchdog: Option<Duration>,
     /// Keep the lock for at least this time, even if the command ends earlier: once a tick in a fleet whose clocks differ
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "owner")]
     pub(super) min_hold: Option<Duration>,
@@ -73,7 +73,8 @@ pub(crate) struct ExecOptions {
     /// The signal that ends the command when the lock is about to be lost, or was lost
     #[arg(short, long, value_name = "SIGNAL", value_parser = signals::parse, default_value = "TERM")]
     signal: i32,
-    /// The time from that signal to SIGKILL, at most a quarter of the lease [default: 5s, or a quarter of the lease]
+    /// The time from that signal to SIGKILL, at most a quarter of the lease [default: 5s, or a quarter of the lease or of
+    /// --max-hold if that is less]
     #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
     kill_after: Option<Duration>,
     /// A signal for when the lease was not renewed for two thirds of its length, such as USR1 to save work
@@ -110,14 +111,16 @@ pub(super) struct Refused {
 }
 
 impl ExecOptions {
-    /// The length of the lease.
-    pub(super) fn lease(&self) -> Duration {
-        self.ttl.unwrap_or(self.watchdog)
+    /// The length of the lease. `watchdog`: that of the client.
+    pub(super) fn lease(&self, watchdog: Duration) -> Duration {
+        self.ttl.unwrap_or(watchdog)
     }
 
     /// Sets the options of the client.
     pub(super) fn configure(&self, config: &mut Config) {
-        config.watchdog = self.watchdog;
+        if let Some(watchdog) = self.watchdog {
+            config.watchdog = watchdog;
+        }
         config.app = Some(self.app());
     }
 
@@ -150,24 +153,30 @@ impl ExecOptions {
         options
     }
 
-    /// The rules for the command. `drift`: that of the client.
-    pub(super) fn rules(&self, drift: f64, job_control: bool, shares_keys: bool) -> Result<Rules, Refused> {
-        let lease = self.lease();
+    /// The rules for the command of a client with this configuration.
+    pub(super) fn rules(&self, config: &Config, job_control: bool, shares_keys: bool) -> Result<Rules, Refused> {
+        let lease = self.lease(config.watchdog);
         let named = if self.ttl.is_some() { "--ttl" } else { "--watchdog" };
         if lease < MIN_LEASE {
+            // No other option shortens the default lease.
+            let option = if self.ttl.or(self.watchdog).is_none() { "--max-ttl" } else { named };
             let detail =
                 format!("must be at least {MIN_LEASE:?}, so that the command can be ended before the deadline");
-            return Err(Refused { option: named, detail });
+            return Err(Refused { option, detail });
         }
         let quarter = lease / 4;
-        let kill_after = self.kill_after.unwrap_or(KILL_AFTER.min(quarter));
+        let of_max_hold = self.max_hold.map_or(quarter, |max_hold| max_hold / 4);
+        let kill_after = self.kill_after.unwrap_or(KILL_AFTER.min(quarter).min(of_max_hold));
         if kill_after > quarter {
             let detail = format!("must be at most a quarter of the lease ({quarter:?}); a longer {named} allows more");
             return Err(Refused { option: "--kill-after", detail });
         }
-        if self.max_hold.is_some_and(|max_hold| max_hold <= kill_after.max(MIN_MARGIN)) {
-            let detail = format!("must be longer than --kill-after ({kill_after:?})");
-            return Err(Refused { option: "--max-hold", detail });
+        if let Some(max_hold) = self.max_hold {
+            let least = kill_after.max(MIN_MARGIN);
+            if max_hold <= least {
+                let of = if least == kill_after { "--kill-after" } else { "the time that SIGKILL needs" };
+                return Err(Refused { option: "--max-hold", detail: format!("must be longer than {of} ({least:?})") });
+            }
         }
         if let (Some(min_hold), Some(max_hold)) = (self.min_hold, self.max_hold)
             && min_hold > max_hold
@@ -179,7 +188,7 @@ impl ExecOptions {
             signal: self.signal,
             kill_after,
             margin: MIN_MARGIN.max(lease / 100),
-            warning: self.warn_signal.map(|signal| Warning { signal, left: at_risk(lease, drift) }),
+            warning: self.warn_signal.map(|signal| Warning { signal, left: at_risk(lease, config.drift) }),
             ignore_loss: self.on_loss == OnLoss::Ignore,
             max_hold: self.max_hold,
             renewed: self.ttl.is_none(),
@@ -212,7 +221,10 @@ mod tests {
     }
 
     fn rules(line: &str) -> Result<Rules, Refused> {
-        parsed(line).expect("a valid line").rules(0.1, false, false)
+        let options = parsed(line).expect("a valid line");
+        let mut config = Config::new(["redis://a"]);
+        options.configure(&mut config);
+        options.rules(&config, false, false)
     }
 
     #[test]
@@ -272,6 +284,10 @@ mod tests {
         assert_eq!(of("x --watchdog 2s -- y"), Ok((500, 250)));
         assert_eq!(of("x --ttl 60 -- y"), Ok((5000, 600)));
         assert_eq!(of("x -k 7.5 -- y"), Ok((7500, 300)));
+        assert_eq!(of("x --max-hold 12s -- y"), Ok((3000, 300)));
+        assert_eq!(of("x --max-hold 2s -- y"), Ok((500, 300)));
+        assert_eq!(of("x --max-hold 60 -- y"), Ok((5000, 300)));
+        assert_eq!(of("x --max-hold 6 -k 5 -- y"), Ok((5000, 300)));
     }
 
     #[test]
@@ -280,8 +296,10 @@ mod tests {
         assert_eq!(option("x --watchdog 1999ms -- y"), Err("--watchdog"));
         assert_eq!(option("x --ttl 1 -- y"), Err("--ttl"));
         assert_eq!(option("x -k 8 -- y"), Err("--kill-after"));
-        assert_eq!(option("x --max-hold 5 -- y"), Err("--max-hold"));
-        assert_eq!(option("x --max-hold 6 -- y"), Ok(()));
+        assert_eq!(option("x --max-hold 5 -k 5 -- y"), Err("--max-hold"));
+        assert_eq!(option("x --max-hold 6 -k 5 -- y"), Ok(()));
+        assert_eq!(option("x --max-hold 250ms -- y"), Err("--max-hold"));
+        assert_eq!(option("x --max-hold 251ms -- y"), Ok(()));
         assert_eq!(option("x --min-hold 61 --max-hold 60 -- y"), Err("--min-hold"));
         assert_eq!(option("x --min-hold 60 --max-hold 60 -- y"), Ok(()));
     }

@@ -1,6 +1,6 @@
 //! The course of `redlock exec`: find the command, acquire the lock, supervise the command, release the lock.
 
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Duration};
 
 use redlock::{Client, Event, Lease, LockError, ReleaseOutcome};
 
@@ -38,6 +38,8 @@ struct Run {
     terminal: Option<Terminal>,
     signals: Signals,
     client: Client,
+    /// The ttl of the client's renewed leases.
+    watchdog: Duration,
 }
 
 /// How `exec` ends.
@@ -57,7 +59,7 @@ fn prepare(mut options: ExecOptions, servers: &ConnectOptions, talk: &Talk) -> R
     let mut config = servers.config()?;
     options.configure(&mut config);
     let terminal = Terminal::open();
-    let rules = options.rules(config.drift, terminal.is_some(), options.foreground && terminal.is_some())?;
+    let rules = options.rules(&config, terminal.is_some(), options.foreground && terminal.is_some())?;
     let prepared = match options.line.take() {
         Some(line) => Prepared::shell(line),
         None => Prepared::new(options.command.remove(0), std::mem::take(&mut options.command)),
@@ -71,8 +73,9 @@ fn prepare(mut options: ExecOptions, servers: &ConnectOptions, talk: &Talk) -> R
         Event::NodeWarning { .. } => talk.detail(&event.to_string()),
         _ => {}
     };
+    let watchdog = config.watchdog;
     let client = Client::with_events(config, Arc::new(events))?;
-    Ok(Run { options, prepared, rules, terminal, signals, client })
+    Ok(Run { options, prepared, rules, terminal, signals, client, watchdog })
 }
 
 fn no_signals(error: &io::Error) -> Failure {
@@ -149,7 +152,7 @@ impl Run {
             name: lease.name(),
             token: lease.token(),
             slot: lease.slots().first().map(|slot| slot.number),
-            ttl: self.options.lease(),
+            ttl: self.options.lease(self.watchdog),
             owner: self.options.owner.as_deref(),
         });
         let supervised =

@@ -27,13 +27,32 @@ fn a_lease_goes_from_command_to_command() {
     let second = extended.line().to_owned();
     assert_ne!(first, second);
     assert!(remaining(&server, "x") > 500_000);
-    assert_eq!(on(&server, &["release", &first]).code, 79, "each text works once");
+    let used = on(&server, &["release", &first]);
+    assert_eq!(used.code, 79, "each text works once");
+    assert!(used.stderr.contains("lock \"x\": its text was used before, or its lease is over"), "{}", used.stderr);
 
     let released = with_stdin(&server, &["release", "-"], &format!("{second}\n"));
     assert_eq!((released.code, released.stdout.as_str(), released.stderr.as_str()), (0, "", ""));
     assert!(!exists(&server, "x"));
     assert_eq!(on(&server, &["release", &second]).code, 79);
     assert_eq!(on(&server, &["extend", &second, "5"]).code, 79);
+}
+
+#[test]
+fn a_short_max_ttl_needs_no_other_option() {
+    let servers = [Server::start(), Server::start(), Server::start()];
+    let acquired = on_quorum(&servers, &["--max-ttl", "20s", "acquire", "x", "--ttl", "10s"]);
+    assert_eq!(acquired.code, 0, "{acquired:?}");
+    for (arguments, code) in [
+        (&["inspect", "x"][..], 0),
+        (&["ls"], 0),
+        (&["exec", "y", "--", "true"], 0),
+        (&["exec", "y", "--watchdog", "30s", "--", "true"], 64),
+        (&["release", acquired.line()], 0),
+    ] {
+        let ran = on_quorum(&servers, &[&["--max-ttl", "20s"], arguments].concat());
+        assert_eq!(ran.code, code, "{arguments:?} {ran:?}");
+    }
 }
 
 #[test]

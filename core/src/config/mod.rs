@@ -9,8 +9,8 @@ use std::{fmt, str::FromStr, time::Duration};
 pub(crate) use self::{
     settings::Settings,
     validation::{
-        MAX_TTL, MIN_TTL, check_duration, check_owner, check_slots, check_value, min_hold_refused_with_owner,
-        no_meaning_for_semaphore, owner_refused_for_read_write,
+        MAX_TTL, MIN_TTL, check_duration, check_owner, check_permits, check_slots, check_value,
+        min_hold_refused_with_owner, no_meaning_for_semaphore, owner_refused_for_read_write,
     },
 };
 use crate::{error::LockError, url};
@@ -77,6 +77,9 @@ impl FromStr for TokenKey {
     }
 }
 
+/// The default of `watchdog`.
+const WATCHDOG: Duration = Duration::from_secs(30);
+
 /// The settings of a client. `Config::new(urls)` has the defaults; change fields as needed. [`Client::new`] checks
 /// them.
 ///
@@ -108,7 +111,8 @@ pub struct Config {
     /// How many nodes must agree: from a majority to all. Default `None`: a majority.
     pub quorum: Option<usize>,
     /// The ttl of the leases that the watchdog renews. From 300 ms to 10 years, and on a quorum at most `max_ttl`.
-    /// Default: 30 s.
+    /// Default: 30 s. With a shorter `max_ttl` on a quorum, set both: see
+    /// [`default_watchdog`](Config::default_watchdog).
     pub watchdog: Duration,
     /// The text before every lock name. Prefix and name together have at most 1024 bytes. Default: empty.
     pub prefix: String,
@@ -127,7 +131,7 @@ pub struct Config {
     /// on a quorum if the nodes' clocks differ by up to this time.
     pub token_ttl: Option<Duration>,
     /// The longest ttl of a lease on a quorum. A restarted node does not vote for this time plus the share `drift`.
-    /// From 50 ms to 10 years. Default: 60 s.
+    /// From 50 ms to 10 years, and on a quorum from 300 ms, the least `watchdog`. Default: 60 s.
     pub max_ttl: Duration,
     /// For how long a waiting acquire tries again while fewer nodes than the quorum answer. Then it fails with
     /// [`LockError::Unavailable`]. A try fails at once. From 1 ms to 10 years. Default: 5 s.
@@ -203,7 +207,7 @@ impl Config {
         Self {
             urls: urls.into_iter().map(Into::into).collect(),
             quorum: None,
-            watchdog: Duration::from_secs(30),
+            watchdog: WATCHDOG,
             prefix: String::new(),
             wire: Wire::default(),
             drift: 0.1,
@@ -222,6 +226,23 @@ impl Config {
             app: None,
             tls: Tls::default(),
         }
+    }
+
+    /// The default of `watchdog` for these nodes and this `max_ttl`: 30 s, or on a quorum `max_ttl` if that is shorter.
+    /// The packages of other languages and the command line use it unless `watchdog` is given.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use redlock::Config;
+    ///
+    /// let mut config = Config::new(["redis://a", "redis://b", "redis://c"]);
+    /// config.max_ttl = Duration::from_secs(20);
+    /// config.watchdog = config.default_watchdog();
+    /// assert_eq!(config.watchdog, Duration::from_secs(20));
+    /// ```
+    pub fn default_watchdog(&self) -> Duration {
+        if self.urls.len() > 1 { WATCHDOG.min(self.max_ttl) } else { WATCHDOG }
     }
 
     /// The defaults, for the nodes in a comma-separated list of URLs, as in `REDLOCK_URL`. The URL of a cluster or of

@@ -19,7 +19,7 @@ const MOST_REPLICAS: u32 = 1000;
 /// The longest name of a program: connections of most clients can be named with the whole of it.
 const MOST_APP_BYTES: usize = 64;
 /// The most permits of a semaphore.
-const MOST_PERMITS: u32 = 65_536;
+const MOST_PERMITS: i64 = 65_536;
 
 impl Config {
     /// Checks every field and parses the URLs.
@@ -57,6 +57,11 @@ impl Config {
             return Err(LockError::invalid("cert", "a client certificate needs its key, and a key its certificate"));
         }
         check_duration("max_ttl", self.max_ttl, MIN_TTL)?;
+        if count > 1 && self.max_ttl < MIN_WATCHDOG {
+            let detail =
+                format!("must be at least {MIN_WATCHDOG:?} on a quorum, the least watchdog, not {:?}", self.max_ttl);
+            return Err(LockError::invalid("max_ttl", detail));
+        }
         check_duration("watchdog", self.watchdog, MIN_WATCHDOG)?;
         let settings = Settings { endpoints, quorum, node_count: count, config: self };
         settings.check_quorum_ttl("watchdog", settings.config.watchdog)?;
@@ -126,8 +131,18 @@ pub(crate) fn min_hold_refused_with_owner() -> LockError {
     LockError::invalid("min_hold", "cannot be combined with an explicit owner")
 }
 
+/// Checks the number of permits of a semaphore.
+pub(crate) fn check_permits(permits: impl Into<i64>) -> Result<(), LockError> {
+    let permits = permits.into();
+    if !(1..=MOST_PERMITS).contains(&permits) {
+        return Err(LockError::invalid("permits", format!("must be from 1 to {MOST_PERMITS}, not {permits}")));
+    }
+    Ok(())
+}
+
 /// Checks the number of slots that an acquire wants. `of`: the number of permits of the semaphore.
-pub(crate) fn check_slots(n: u32, of: u32) -> Result<(), LockError> {
+pub(crate) fn check_slots(n: impl Into<i64>, of: impl Into<i64>) -> Result<(), LockError> {
+    let (n, of) = (n.into(), of.into());
     if !(1..=of).contains(&n) {
         return Err(LockError::invalid("n", format!("must be from 1 to {of}, the number of permits, not {n}")));
     }
@@ -262,9 +277,7 @@ impl Settings {
 
     /// Checks the name and the options of a semaphore; returns its key.
     pub(crate) fn check_semaphore(&self, name: &str, permits: u32, options: &LockOptions) -> Result<String, LockError> {
-        if !(1..=MOST_PERMITS).contains(&permits) {
-            return Err(LockError::invalid("permits", format!("must be from 1 to {MOST_PERMITS}, not {permits}")));
-        }
+        check_permits(permits)?;
         if options.fair {
             return Err(LockError::invalid("fair", "is not for semaphores: they always go to whoever asked first"));
         }

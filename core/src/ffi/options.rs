@@ -79,9 +79,6 @@ const LOCK_OPTIONS: [Choice<LockOptions>; 7] = [
     ("fair", |lock, given| given.flag().map(|fair| lock.fair = fair)),
 ];
 
-/// The largest whole number that an option may have.
-const MOST: u32 = 1_000_000;
-
 /// An option that a host gave. The methods that read its value fail with `invalid` if that is of another type.
 struct Given {
     idiom: Idiom,
@@ -106,14 +103,11 @@ impl Given {
         }
     }
 
+    /// The core checks the upper limit.
     fn whole(self, least: u32) -> Result<usize, LockError> {
         match self.value {
-            Setting::Number(number)
-                if number.fract() == 0.0 && (f64::from(least)..=f64::from(MOST)).contains(&number) =>
-            {
-                Ok(number as usize)
-            }
-            _ => Err(self.refused(&format!("must be a whole number from {least} to {MOST}"))),
+            Setting::Number(number) if number.fract() == 0.0 && number >= f64::from(least) => Ok(number as usize),
+            _ => Err(self.refused(&format!("must be a whole number of at least {least}"))),
         }
     }
 
@@ -222,15 +216,26 @@ impl Idiom {
         urls: impl IntoIterator<Item = String>,
         options: impl IntoIterator<Item = (String, Setting)>,
     ) -> Result<Config, LockError> {
-        let mut config = Config::new(urls);
-        self.set(&mut config, &CLIENT_OPTIONS, options)?;
-        Ok(config)
+        self.configured(Config::new(urls), options)
     }
 
     /// [`config`](Self::config) with the nodes of the environment variable `REDLOCK_URL`, as in [`Config::from_env`].
     pub fn config_from_env(self, options: impl IntoIterator<Item = (String, Setting)>) -> Result<Config, LockError> {
-        let mut config = Config::from_env();
+        self.configured(Config::from_env(), options)
+    }
+
+    /// Sets the options of a client, and the default of `watchdog`, which depends on `max_ttl`.
+    fn configured(
+        self,
+        mut config: Config,
+        options: impl IntoIterator<Item = (String, Setting)>,
+    ) -> Result<Config, LockError> {
+        let mut has_watchdog = false;
+        let options = options.into_iter().inspect(|(name, _)| has_watchdog |= name == "watchdog");
         self.set(&mut config, &CLIENT_OPTIONS, options)?;
+        if !has_watchdog {
+            config.watchdog = config.default_watchdog();
+        }
         Ok(config)
     }
 
@@ -283,9 +288,10 @@ pub fn text(argument: &'static str, value: Setting) -> Result<String, LockError>
     }
 }
 
-/// Reads a whole number, from 1 to [`MOST`]. Fails with `invalid` for anything else.
-pub(crate) fn count(argument: &'static str, value: &Setting) -> Result<u32, LockError> {
-    // The idiom matters only for times.
-    let given = Given { idiom: Idiom::SnakeSeconds, name: argument, value: value.clone() };
-    Ok(u32::try_from(given.whole(1)?).unwrap_or(u32::MAX))
+/// Reads a whole number of any sign, whose range the core checks. Fails with `invalid` for anything else.
+pub(crate) fn whole(argument: &'static str, value: &Setting) -> Result<i64, LockError> {
+    match value {
+        Setting::Number(number) if number.fract() == 0.0 => Ok(*number as i64),
+        _ => Err(LockError::invalid(argument, format!("must be a whole number, not {}", value.shown()))),
+    }
 }

@@ -4,9 +4,9 @@ use std::sync::OnceLock;
 
 use crate::{
     client::Client,
-    config::{Config, LockOptions, Settings, check_slots},
+    config::{Config, LockOptions, Settings, check_permits, check_slots},
     error::LockError,
-    ffi::options::{Setting, count},
+    ffi::options::{Setting, whole},
     lock::Lock,
     protocol::primitive::Primitive,
 };
@@ -31,9 +31,13 @@ pub enum Part {
 }
 
 impl Part {
-    /// Slots of a semaphore, from a host's numbers. Fails with `invalid` unless both are whole numbers.
+    /// Slots of a semaphore, from a host's numbers. Fails with `invalid` unless both are whole numbers in their range.
     pub fn permits(n: &Setting, of: &Setting) -> Result<Self, LockError> {
-        Ok(Self::Permits { n: count("n", n)?, of: count("permits", of)? })
+        let of = whole("permits", of)?;
+        check_permits(of)?;
+        let n = whole("n", n)?;
+        check_slots(n, of)?;
+        Ok(Self::Permits { n: n as u32, of: of as u32 })
     }
 
     /// From its name in the packages: "read" or "write"; anything else is the exclusive lock.

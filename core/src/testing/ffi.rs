@@ -44,6 +44,55 @@ fn options_are_spelled_as_their_host_spells() {
     assert!(secret.starts_with("password: ") && !secret.contains("1234"), "{secret}");
 }
 
+/// On a quorum `max_ttl` bounds every ttl, and so the default of the one that the watchdog renews.
+#[test]
+fn the_default_of_watchdog_is_at_most_max_ttl_on_a_quorum() {
+    let idiom = Idiom::SnakeSeconds;
+    let made = |nodes: usize, given: &[(&str, f64)]| {
+        let urls = (0..nodes).map(|node| format!("memory://{node}"));
+        let given: Vec<_> = given.iter().map(|(name, number)| (*name, Setting::Number(*number))).collect();
+        let settings = idiom.config(urls, options(&given)).and_then(Config::validate);
+        settings.map(|settings| settings.config.watchdog.as_millis())
+    };
+    assert_eq!(made(3, &[("max_ttl", 20.0)]).unwrap(), 20_000);
+    assert_eq!(made(3, &[("max_ttl", 0.3)]).unwrap(), 300);
+    assert_eq!(made(3, &[("max_ttl", 40.0)]).unwrap(), 30_000);
+    assert_eq!(made(3, &[("watchdog", 10.0), ("max_ttl", 20.0)]).unwrap(), 10_000);
+    assert_eq!(made(1, &[("max_ttl", 0.05)]).unwrap(), 30_000, "it has no effect on one node");
+
+    let above = refused(made(3, &[("watchdog", 30.0), ("max_ttl", 20.0)]), idiom);
+    assert_eq!(above, "watchdog: 30s is more than the client's max_ttl of 20s, which bounds every ttl on a quorum");
+    let short = refused(made(3, &[("max_ttl", 0.299)]), idiom);
+    assert_eq!(short, "max_ttl: must be at least 300ms on a quorum, the least watchdog, not 299ms");
+}
+
+#[test]
+fn whole_numbers_have_one_range_each() {
+    let idiom = Idiom::CamelMillis;
+    let part = |n: Setting, of: Setting| refused(Part::permits(&n, &of), idiom);
+    for wrong in [0.0, -1.0, 65_537.0, 100_000.0, 2_000_000.0] {
+        let permits = part(Setting::Number(1.0), Setting::Number(wrong));
+        assert_eq!(permits, format!("permits: must be from 1 to 65536, not {wrong}"));
+        let n = part(Setting::Number(wrong), Setting::Number(4.0));
+        assert_eq!(n, format!("n: must be from 1 to 4, the number of permits, not {wrong}"));
+    }
+    let text = || Setting::Text("2".to_owned());
+    assert_eq!(part(Setting::Number(1.0), Setting::Number(1.5)), "permits: must be a whole number, not 1.5");
+    assert_eq!(part(text(), Setting::Number(4.0)), "n: must be a whole number, not \"2\"");
+    let part = Part::permits(&Setting::Number(2.0), &Setting::Number(65_536.0)).unwrap();
+    assert_eq!(part, Part::Permits { n: 2, of: 65_536 });
+
+    let made = |name: &str, number: f64| {
+        let given = options(&[(name, Setting::Number(number))]);
+        refused(idiom.config(["redis://127.0.0.1:1".to_owned()], given).and_then(Config::validate), idiom)
+    };
+    assert_eq!(made("quorum", 2_000_000.0), "quorum: must be from 1 (a majority of 1) to 1, not 2000000");
+    assert_eq!(made("quorum", 0.0), "quorum: must be a whole number of at least 1, not 0");
+    assert_eq!(made("minReplicas", 2_000_000.0), "minReplicas: must be from 0 to 1000, not 2000000");
+    assert_eq!(made("minReplicas", -1.0), "minReplicas: must be a whole number of at least 0, not -1");
+    assert_eq!(made("minReplicas", f64::INFINITY), "minReplicas: must be a whole number of at least 0, not inf");
+}
+
 #[test]
 fn a_lock_takes_a_time_or_adaptive() {
     let idiom = Idiom::CamelMillis;

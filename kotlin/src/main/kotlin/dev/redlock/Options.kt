@@ -40,7 +40,7 @@ public class RedlockOptions private constructor(internal val settings: Map<Strin
      *
      * @param quorum how many nodes must agree, from a majority to all; default: a majority
      * @param watchdog the ttl of a lease that is renewed until release, at least 300 ms, on a quorum at most `maxTtl`;
-     *   default: 30 s
+     *   default: 30 s, or on a quorum `maxTtl` if that is shorter
      * @param prefix put before every lock's name; default: empty
      * @param wire the format of a lock on the server; default: Redisson's
      * @param drift how much faster a node's clock may run, as a share from 0.01 to below 0.5; default: 0.1
@@ -48,8 +48,8 @@ public class RedlockOptions private constructor(internal val settings: Map<Strin
      * @param tokenTtl how long a token counter is kept after its last use, and so how far a node's clock may be set
      *   back while tokens still increase: at least 60 s, on a quorum at least the quarantine; default: one hour, or the
      *   quarantine if that is longer
-     * @param maxTtl the longest ttl on a quorum, at least 50 ms; a restarted node does not vote for this time plus
-     *   `drift`; default: 60 s
+     * @param maxTtl the longest ttl on a quorum, at least 50 ms, on a quorum at least 300 ms; a restarted node does not
+     *   vote for this time plus `drift`; default: 60 s
      * @param minReplicas how many replicas of a node, 0 to 1000, must acknowledge a lock before it counts there;
      *   default: 0
      * @param patience how long an outage may last before a waiting acquire fails with [Unavailable], at least 1 ms;
@@ -129,7 +129,7 @@ public class RedlockOptions private constructor(internal val settings: Map<Strin
 
     /**
      * A copy with this ttl for leases that are renewed until release: at least 300 ms, on a quorum at most `maxTtl`;
-     * default: 30 s.
+     * default: 30 s, or on a quorum `maxTtl` if that is shorter.
      */
     public fun watchdog(watchdog: JavaDuration): RedlockOptions = with("watchdog", watchdog)
 
