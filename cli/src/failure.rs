@@ -5,7 +5,7 @@ use redlock::{LockError, NodeCause};
 use crate::{exit_code::ExitStatusCode, talk::Talk};
 
 /// Why a command failed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Failure {
     /// The exit code.
     pub(crate) code: ExitStatusCode,

@@ -22,7 +22,8 @@ use crate::{
         reply::{self, End, Holders, Kind, Permits, Permitted, Seen},
         script::ScriptCall,
     },
-    quorum::{MINORITY_GRACE, Quorum},
+    quorum::Quorum,
+    server::{BoxFuture, NodeError, NodeErrorKind},
     session::Session,
 };
 
@@ -109,57 +110,89 @@ fn drawn_at(token: u64) -> Option<SystemTime> {
     (-newest..=oldest).contains(&age).then(|| UNIX_EPOCH + Duration::from_micros(token))
 }
 
-/// Ends the tenures of an explicit owner, or all tenures if `owner` is `None`. True if there was one.
-pub(crate) async fn end(session: &Session, names: &Names, owner: Option<&str>) -> Result<bool, LockError> {
-    let protocol = &session.quorum.protocol;
-    // A read/write lock has no explicit owners.
-    let inside = owner.is_none().then(|| protocol.end_read_write(names));
-    end_with(session, names, &protocol.end(names, owner), inside.as_ref()).await
+/// The calls that end tenures, each for one kind of lock.
+struct Ends {
+    lock: ScriptCall,
+    /// `None` if no read/write lock can have these tenures.
+    read_write: Option<ScriptCall>,
+    /// `None` if a semaphore is a conflict.
+    semaphore: Option<ScriptCall>,
 }
 
-/// Ends tenures with `call`. `read_write`: the call if the lock is a read/write lock.
-async fn end_with(
-    session: &Session,
-    names: &Names,
-    call: &ScriptCall,
-    read_write: Option<&ScriptCall>,
-) -> Result<bool, LockError> {
-    let quorum = &session.quorum;
-    let ended = quorum.gather(call, reply::end, None).await;
-    let mut replies = match ended {
-        // On the wire where locks are strings, a read/write lock has another type.
-        Err(LockError::Conflict { .. }) if quorum.protocol.wire() == Wire::Token => vec![(0, End::ReadWrite)],
-        ended => ended?,
+/// Ends the tenures of an explicit owner. True if there was one.
+pub(crate) async fn end(session: &Session, names: &Names, owner: &str) -> Result<bool, LockError> {
+    // A read/write lock and a semaphore have no explicit owners.
+    let lock = session.quorum.protocol.end(names, Some(owner));
+    end_with(session, names, Ends { lock, read_write: None, semaphore: None }).await
+}
+
+/// Ends tenures on all nodes. True if there was one.
+async fn end_with(session: &Session, names: &Names, ends: Ends) -> Result<bool, LockError> {
+    let (quorum, ends) = (&session.quorum, Arc::new(ends));
+    let ask = |node| -> BoxFuture<_> {
+        let (quorum, ends) = (quorum.clone(), ends.clone());
+        Box::pin(async move { end_on(&quorum, node, &ends).await })
     };
-    if let Some(call) = read_write
-        && replies.iter().any(|(_, end)| *end == End::ReadWrite)
-    {
-        replies.extend(quorum.gather(call, reply::end, None).await?);
-    }
+    let replies = quorum.gather_with(ask, |end| *end != End::Conflict).await?;
     if replies.iter().filter(|(_, end)| *end == End::Conflict).count() > quorum.spare() {
         return Err(LockError::Conflict { key: names.lock.clone() });
     }
     Ok(replies.iter().any(|(_, end)| matches!(end, End::Tenures(1..))))
 }
 
+/// Ends tenures on one node, with the call for the kind of lock that the node has.
+async fn end_on(quorum: &Quorum, node: usize, ends: &Ends) -> Result<End, NodeError> {
+    let run = |call: &ScriptCall| quorum.run(node, call.clone(), reply::end);
+    let mut ended = run(&ends.lock).await;
+    let is_read_write = match &ended {
+        Ok(ended) => *ended == End::ReadWrite,
+        // On the wire where locks are strings, a read/write lock has another type.
+        Err(error) => is_wrong_type(error) && quorum.protocol.wire() == Wire::Token,
+    };
+    if is_read_write {
+        let Some(call) = &ends.read_write else { return Ok(End::ReadWrite) };
+        ended = run(call).await;
+    }
+    // A semaphore has another type than every lock.
+    if ended.as_ref().is_err_and(is_wrong_type)
+        && let Some(call) = &ends.semaphore
+    {
+        ended = run(call).await;
+    }
+    match ended {
+        Err(error) if is_wrong_type(&error) => Ok(End::Conflict),
+        ended => ended,
+    }
+}
+
+fn is_wrong_type(error: &NodeError) -> bool {
+    error.kind == NodeErrorKind::WrongType
+}
+
 /// Ends all tenures, if `token` is that of the last one. True if there was one.
 ///
 /// The nodes compare the fields of that tenure, and not the token: on a quorum the counters of
 /// some nodes may differ from it.
-pub(crate) async fn end_token(session: &Session, names: &Names, token: u64) -> Result<bool, LockError> {
+pub(crate) async fn end_token(session: &Session, names: &Arc<Names>, token: u64) -> Result<bool, LockError> {
     let quorum = &session.quorum;
     // A reader's token is the last writer's plus one.
     let has_token = |holders: &Holders| holders.counter + u64::from(holders.kind == Kind::Read) == token;
-    let with_token = holders(quorum, names).await?.into_iter().filter(has_token);
-    let mut fields: Vec<String> = with_token.flat_map(|holders| holders.fields).collect();
+    let at_keys = at_keys(quorum, names).await?;
+    let is_lock = |at_key: &&AtKey| matches!(at_key, AtKey::Lock(_));
+    if at_keys.iter().filter(|at_key| !is_lock(at_key)).count() > quorum.spare() {
+        return Err(LockError::Conflict { key: names.lock.clone() });
+    }
+    let locks =
+        at_keys.into_iter().filter_map(|at_key| if let AtKey::Lock(holders) = at_key { Some(holders) } else { None });
+    let mut fields: Vec<String> = locks.filter(has_token).flat_map(|holders| holders.fields).collect();
     fields.sort();
     fields.dedup();
     if fields.is_empty() {
         return Ok(false);
     }
-    let [lock, inside] =
-        [quorum.protocol.end_fields(names, &fields), quorum.protocol.end_read_write_fields(names, &fields)];
-    end_with(session, names, &lock, Some(&inside)).await
+    let protocol = &quorum.protocol;
+    let (lock, inside) = (protocol.end_fields(names, &fields), protocol.end_read_write_fields(names, &fields));
+    end_with(session, names, Ends { lock, read_write: Some(inside), semaphore: None }).await
 }
 
 /// Ends all tenures of the lock or semaphore of this name. True if there was one.
@@ -167,11 +200,13 @@ pub(crate) async fn end_by_force(session: &Session, names: &Names) -> Result<boo
     // Those of this client need not find out, and its waiters need not wait for that.
     let mut known = session.registry.all();
     known.retain(|tenure| tenure.terms.subject.names.lock == names.lock);
-    let ended = match end(session, names, None).await {
-        // A semaphore has another type than every lock.
-        Err(LockError::Conflict { .. }) => end_permits(session, names).await,
-        ended => ended,
+    let protocol = &session.quorum.protocol;
+    let ends = Ends {
+        lock: protocol.end(names, None),
+        read_write: Some(protocol.end_read_write(names)),
+        semaphore: Some(protocol.end_permits(names)),
     };
+    let ended = end_with(session, names, ends).await;
     if let Ok(true) = ended {
         for tenure in known {
             tenure.lose(LostReason::Released);
@@ -180,41 +215,50 @@ pub(crate) async fn end_by_force(session: &Session, names: &Names) -> Result<boo
     ended
 }
 
-/// Ends all permits of a semaphore. True if there was one.
-async fn end_permits(session: &Session, names: &Names) -> Result<bool, LockError> {
-    let quorum = &session.quorum;
-    let replies = quorum.gather(&quorum.protocol.end_permits(names), reply::end, None).await?;
-    if replies.iter().filter(|(_, end)| *end == End::Conflict).count() > quorum.spare() {
-        return Err(LockError::Conflict { key: names.lock.clone() });
-    }
-    Ok(replies.iter().any(|(_, end)| matches!(end, End::Tenures(ended) if *ended > 0)))
-}
-
 /// Reads the permits of a semaphore that a quorum of its nodes may have, ordered by the time of their expiry.
 pub(crate) async fn permits(session: &Session, names: &Names) -> Result<Vec<Permitted>, LockError> {
     let (quorum, call) = (&session.quorum, Protocol::inspect_permits(names));
-    let replies = quorum.gather(&call, reply::permits, Some(MINORITY_GRACE)).await?;
-    let conflicts = replies.iter().filter(|(_, permits)| *permits == Permits::Conflict).count();
+    let ask = |node| -> BoxFuture<_> {
+        let (quorum, call) = (quorum.clone(), call.clone());
+        Box::pin(async move {
+            match quorum.run(node, call, reply::permits).await {
+                Err(error) if is_wrong_type(&error) => Ok(Permits::Conflict),
+                permits => permits,
+            }
+        })
+    };
+    // Each node may have permits that the others lack.
+    let replies = quorum.gather_with(ask, |_| false).await?;
+    let (mut held, mut conflicts) = (Vec::new(), 0);
+    for (_, permits) in replies {
+        match permits {
+            Permits::Held(permits) => held.push(permits),
+            Permits::Conflict => conflicts += 1,
+        }
+    }
     if conflicts > quorum.spare() {
         return Err(LockError::Conflict { key: names.lock.clone() });
     }
-    // Each node that did not answer may hold the missing vote.
-    let unasked = quorum.nodes.len() - replies.len() + conflicts;
+    Ok(confirmed(quorum, held))
+}
+
+/// The permits that a quorum may have, ordered by the time of their expiry. `held`: those of each node that has a
+/// semaphore or nothing at the key.
+fn confirmed(quorum: &Quorum, held: Vec<Vec<Permitted>>) -> Vec<Permitted> {
+    // Each other node may hold the missing vote.
+    let unknown = quorum.nodes.len() - held.len();
     let mut seen: Vec<(Permitted, Vec<Duration>)> = Vec::new();
-    for (_, permits) in replies {
-        let Permits::Held(permits) = permits else { continue };
-        for permit in permits {
-            // With other slots it is another permit: an attempt that has not agreed on its slots.
-            let same = |(known, _): &&mut (Permitted, _)| known.field == permit.field && known.slots == permit.slots;
-            if let Some((_, left)) = seen.iter_mut().find(same) {
-                left.push(permit.left);
-            } else {
-                let left = vec![permit.left];
-                seen.push((permit, left));
-            }
+    for permit in held.into_iter().flatten() {
+        // With other slots it is another permit: an attempt that has not agreed on its slots.
+        let same = |(known, _): &&mut (Permitted, _)| known.field == permit.field && known.slots == permit.slots;
+        if let Some((_, left)) = seen.iter_mut().find(same) {
+            left.push(permit.left);
+        } else {
+            let left = vec![permit.left];
+            seen.push((permit, left));
         }
     }
-    let confirmed = seen.into_iter().filter(|(_, left)| left.len() + unasked >= quorum.needed());
+    let confirmed = seen.into_iter().filter(|(_, left)| left.len() + unknown >= quorum.needed());
     let until = |(permit, mut left): (Permitted, Vec<Duration>)| {
         // After the end of the q-th lease too few nodes have it.
         left.sort_unstable_by(|one, other| other.cmp(one));
@@ -223,7 +267,7 @@ pub(crate) async fn permits(session: &Session, names: &Names) -> Result<Vec<Perm
     };
     let mut permits: Vec<Permitted> = confirmed.map(until).collect();
     permits.sort_by_key(|permit| permit.left);
-    Ok(permits)
+    permits
 }
 
 /// Counts the free slots of a semaphore with `of` slots.
@@ -234,56 +278,62 @@ pub(crate) async fn available(session: &Session, names: &Names, of: u32) -> Resu
     Ok(of.saturating_sub(u32::try_from(taken.len()).unwrap_or(u32::MAX)))
 }
 
-/// Inspects a semaphore, for a caller that asked for a lock of this name.
-async fn find_permits(session: &Session, names: &Names) -> Result<Option<Found>, LockError> {
-    let permits = permits(session, names).await?;
-    let fields: Vec<&str> = permits.iter().map(|permit| permit.field.as_str()).collect();
-    let ttl = permits.iter().map(|permit| permit.left).max();
-    // Each slot has a token of its own.
-    Ok(Found::new(Kind::Semaphore, &fields, ttl, 0, 0))
+/// What one node has at the key of a lock.
+pub(crate) enum AtKey {
+    /// A lock or a read/write lock; without holders if the key does not exist.
+    Lock(Holders),
+    /// The permits of a semaphore.
+    Semaphore(Vec<Permitted>),
+    /// No lock of this wire.
+    Foreign,
 }
 
-/// Reads the holders from the nodes. Tries the script for exclusive locks first: that for read/write locks needs
-/// further rights on the server.
-async fn holders(quorum: &Arc<Quorum>, names: &Names) -> Result<Vec<Holders>, LockError> {
+/// Reads the key of a lock on one node. Tries the scripts of exclusive locks, of read/write locks and of semaphores,
+/// until one knows the key: the later ones need further rights on the server.
+pub(crate) async fn at_key(quorum: &Quorum, node: usize, names: &Names) -> Result<AtKey, NodeError> {
     let wire = quorum.protocol.wire();
-    match quorum.gather(&quorum.protocol.inspect(names), reply::seen, None).await {
-        Ok(replies) => {
-            let exclusive = replies.into_iter().map(|(_, seen)| match seen {
-                Seen::Exclusive(holders) => Some(holders),
-                Seen::ReadWrite => None,
-            });
-            if let Some(held) = exclusive.collect() {
-                return refuse_data(quorum, names, held, |holders| holders.is_data(wire));
-            }
-        }
+    let lock = |holders: Holders| if holders.is_data(wire) { AtKey::Foreign } else { AtKey::Lock(holders) };
+    let seen = quorum.run(node, quorum.protocol.inspect(names), reply::seen).await;
+    let may_be_read_write = match seen {
+        Ok(Seen::Exclusive(holders)) => return Ok(lock(holders)),
+        Ok(Seen::ReadWrite) => true,
         // On the wire where locks are strings, a read/write lock has another type.
-        Err(LockError::Conflict { .. }) if wire == Wire::Token => {}
+        Err(error) if is_wrong_type(&error) => wire == Wire::Token,
         Err(error) => return Err(error),
+    };
+    if may_be_read_write {
+        match quorum.run(node, Protocol::inspect_read_write(names), reply::read_write_holders).await {
+            // On the wire where locks are strings, a hash that is no read/write lock is somebody's data.
+            Ok(holders) if wire == Wire::Token && holders.kind == Kind::Lock && !holders.fields.is_empty() => {
+                return Ok(AtKey::Foreign);
+            }
+            Ok(holders) => return Ok(lock(holders)),
+            Err(error) if is_wrong_type(&error) => {}
+            Err(error) => return Err(error),
+        }
     }
-    let replies = quorum.gather(&Protocol::inspect_read_write(names), reply::read_write_holders, None).await?;
-    let held: Vec<Holders> = replies.into_iter().map(|(_, holders)| holders).collect();
-    refuse_data(quorum, names, held, |holders| {
-        let is_other_hash = wire == Wire::Token && holders.kind == Kind::Lock && !holders.fields.is_empty();
-        is_other_hash || holders.is_data(wire)
-    })
+    match quorum.run(node, Protocol::inspect_permits(names), reply::permits).await {
+        Ok(Permits::Held(permits)) => Ok(AtKey::Semaphore(permits)),
+        Ok(Permits::Conflict) => Ok(AtKey::Foreign),
+        Err(error) if is_wrong_type(&error) => Ok(AtKey::Foreign),
+        Err(error) => Err(error),
+    }
 }
 
-/// Fails if somebody's data is at the key on more nodes than the quorum can spare.
-fn refuse_data(
-    quorum: &Quorum,
-    names: &Names,
-    held: Vec<Holders>,
-    is_data: impl Fn(&Holders) -> bool,
-) -> Result<Vec<Holders>, LockError> {
-    if held.iter().filter(|holders| is_data(holders)).count() > quorum.spare() {
-        return Err(LockError::Conflict { key: names.lock.clone() });
-    }
-    Ok(held)
+/// Reads the key of a lock on a quorum of the nodes. Each node answers for itself: one may have a semaphore, and another
+/// one nothing.
+async fn at_keys(quorum: &Arc<Quorum>, names: &Arc<Names>) -> Result<Vec<AtKey>, LockError> {
+    let ask = |node| -> BoxFuture<_> {
+        let (quorum, names) = (quorum.clone(), names.clone());
+        Box::pin(async move { at_key(&quorum, node, &names).await })
+    };
+    // A node may have permits that the others lack.
+    let answers = quorum.gather_with(ask, |at_key| matches!(at_key, AtKey::Lock(_))).await?;
+    Ok(answers.into_iter().map(|(_, at_key)| at_key).collect())
 }
 
 /// Finds the holders of a lock, each confirmed by a quorum, and the process of the first one; `None` if there are none.
-pub(crate) async fn inspect(session: &Arc<Session>, names: &Names) -> Result<Option<LockInfo>, LockError> {
+pub(crate) async fn inspect(session: &Arc<Session>, names: &Arc<Names>) -> Result<Option<LockInfo>, LockError> {
     match find(session, names).await? {
         Some(found) => Ok(Some(found.identified(session).await)),
         None => Ok(None),
@@ -291,7 +341,7 @@ pub(crate) async fn inspect(session: &Arc<Session>, names: &Names) -> Result<Opt
 }
 
 /// Whether anybody holds a lock.
-pub(crate) async fn is_held(session: &Session, names: &Names) -> Result<bool, LockError> {
+pub(crate) async fn is_held(session: &Session, names: &Arc<Names>) -> Result<bool, LockError> {
     Ok(find(session, names).await?.is_some())
 }
 
@@ -314,18 +364,43 @@ pub(crate) async fn seen_soon(session: Arc<Session>, names: Arc<Names>) -> Optio
 }
 
 /// Finds the holders of a lock, each confirmed by a quorum; `None` if there are none.
-async fn find(session: &Session, names: &Names) -> Result<Option<Found>, LockError> {
+async fn find(session: &Session, names: &Arc<Names>) -> Result<Option<Found>, LockError> {
     let quorum = &session.quorum;
-    let replies = match holders(quorum, names).await {
-        // A semaphore has another type than every lock.
-        Err(LockError::Conflict { .. }) => return find_permits(session, names).await,
-        replies => replies?,
-    };
-    // Each node that did not answer may hold the missing vote.
-    let unasked = quorum.nodes.len() - replies.len();
+    let (mut locks, mut permits, mut foreign) = (Vec::new(), Vec::new(), 0);
+    for at_key in at_keys(quorum, names).await? {
+        match at_key {
+            AtKey::Lock(holders) => locks.push(holders),
+            AtKey::Semaphore(held) => permits.push(held),
+            AtKey::Foreign => foreign += 1,
+        }
+    }
+    if foreign > quorum.spare() {
+        return Err(LockError::Conflict { key: names.lock.clone() });
+    }
+    let free = locks.iter().filter(|holders| holders.fields.is_empty()).count();
+    // Nodes may differ: the kind that most of them have.
+    if permits.iter().filter(|held| !held.is_empty()).count() <= locks.len() - free {
+        return Ok(find_holders(quorum, &locks));
+    }
+    permits.extend((0..free).map(|_| Vec::new()));
+    Ok(find_permits(&confirmed(quorum, permits)))
+}
+
+/// The holders of a semaphore, for a caller that asked for a lock of this name.
+fn find_permits(permits: &[Permitted]) -> Option<Found> {
+    let fields: Vec<&str> = permits.iter().map(|permit| permit.field.as_str()).collect();
+    let ttl = permits.iter().map(|permit| permit.left).max();
+    // Each slot has a token of its own.
+    Found::new(Kind::Semaphore, &fields, ttl, 0, 0)
+}
+
+/// The holders of a lock that a quorum may have. `locks`: those of each node that has a lock or nothing at the key.
+fn find_holders(quorum: &Quorum, locks: &[Holders]) -> Option<Found> {
+    // Each other node may hold the missing vote.
+    let unknown = quorum.nodes.len() - locks.len();
     let mut seen: Vec<(&str, usize, Option<Duration>)> = Vec::new();
     let (mut token, mut kind, mut read) = (0, None, false);
-    for holders in &replies {
+    for holders in locks {
         token = token.max(holders.counter);
         if !holders.fields.is_empty() {
             kind = kind.or(Some(holders.kind));
@@ -341,16 +416,16 @@ async fn find(session: &Session, names: &Names) -> Result<Option<Found>, LockErr
             }
         }
     }
-    seen.retain(|(_, count, _)| count + unasked >= quorum.needed());
+    seen.retain(|(_, count, _)| count + unknown >= quorum.needed());
     if !read {
         // An exclusive lock has one holder.
         let holder = seen.into_iter().max_by_key(|(_, count, _)| *count);
         seen = holder.into_iter().collect();
     }
-    let Some(ttl) = seen.iter().map(|(.., ttl)| *ttl).max() else { return Ok(None) };
+    let ttl = seen.iter().map(|(.., ttl)| *ttl).max()?;
     let fields: Vec<&str> = seen.iter().map(|(field, ..)| *field).collect();
     // Where others drew tokens in vain, the counter is larger.
-    let of_holder = replies.iter().filter(|holders| holders.fields.iter().any(|field| field == fields[0]));
+    let of_holder = locks.iter().filter(|holders| holders.fields.iter().any(|field| field == fields[0]));
     let drawn = of_holder.map(|holders| holders.counter).min().filter(|_| !read).unwrap_or_default();
     let kind = match kind {
         _ if fields.iter().all(|field| owner::is_rest(field)) => Kind::Rest,
@@ -359,5 +434,5 @@ async fn find(session: &Session, names: &Names) -> Result<Option<Found>, LockErr
     };
     // A reader's token is the last writer's plus one.
     let token = if kind == Kind::Read { token + 1 } else { token };
-    Ok(Found::new(kind, &fields, ttl, token, drawn))
+    Found::new(kind, &fields, ttl, token, drawn)
 }

@@ -342,7 +342,7 @@ impl Lock {
         };
         let (names, nobody) = (self.subject.names.clone(), unheld("its owner holds it nowhere"));
         Ok(Ending::Everywhere(async move {
-            let ended = holders::end(&session, &names, Some(&name)).await?;
+            let ended = holders::end(&session, &names, &name).await?;
             if ended { Ok(ReleaseOutcome::Released) } else { Err(nobody) }
         }))
     }

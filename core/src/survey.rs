@@ -13,16 +13,16 @@ use futures_util::future::join_all;
 use crate::{
     client::Client,
     error::{LockError, NodeCause},
-    holders, owner,
-    process::driver::Driver,
+    holders::{self, AtKey},
+    owner,
     protocol::{
         calls::Protocol,
         names::Names,
-        reply::{self, Holders, Kind, Permits, Seen},
+        reply::{Holders, Kind},
         script::{Reply, ScriptCall},
     },
     quorum::Quorum,
-    server::{NodeError, NodeErrorKind, SentOn},
+    server::{NodeError, NodeErrorKind},
     session::{Session, run_to_completion},
 };
 
@@ -181,7 +181,10 @@ impl Scan {
             let Some(spot) = self.spots.get(self.at).cloned() else { return Ok(None) };
             let call = session.quorum.protocol.scan(spot.server.clone(), &spot.cursor, KEYS_A_PAGE);
             match run(&session.quorum, spot.node, call, read_page).await {
-                Ok(page) => return Ok(Some(self.turn(&session, page))),
+                Ok(mut page) => {
+                    page.locks.extend(visited(&session, spot.node, std::mem::take(&mut page.moving)).await);
+                    return Ok(Some(self.turn(&session, page)));
+                }
                 Err(error) => self.skip(&session, spot.node, error)?,
             }
         }
@@ -229,7 +232,8 @@ impl Scan {
     }
 
     /// Takes a page, and goes on to the next server at the end of one.
-    fn turn(&mut self, session: &Session, (cursor, keys, found): (String, u64, Vec<String>)) -> Page {
+    fn turn(&mut self, session: &Session, page: ServerPage) -> Page {
+        let ServerPage { cursor, keys, locks, .. } = page;
         let prefix = &session.settings.config.prefix;
         let spot = &mut self.spots[self.at];
         spot.keys = keys;
@@ -240,7 +244,7 @@ impl Scan {
             spot.cursor = cursor;
         }
         let keys = self.spots.iter().map(|spot| spot.keys).sum();
-        let names = found.into_iter().filter_map(|key| key.strip_prefix(prefix.as_str()).map(str::to_owned));
+        let names = locks.into_iter().filter_map(|key| key.strip_prefix(prefix.as_str()).map(str::to_owned));
         Page { names: names.collect(), keys, visited: self.visited.min(keys) }
     }
 }
@@ -252,9 +256,15 @@ pub(crate) async fn run<T>(
     call: ScriptCall,
     read: impl FnOnce(&Reply) -> Option<T>,
 ) -> Result<T, NodeError> {
-    let limit = quorum.settings.config.reply_timeout;
-    let reply = quorum.nodes[node].eval(Driver::Background, call, limit, SentOn::default()).await?;
-    read(&reply).ok_or_else(NodeError::no_answer)
+    quorum.run(node, call, read).await
+}
+
+/// The locks among keys whose slot is moving, each read from the server that has it. A key that cannot be read is left
+/// out: a scan does not promise to find what comes or goes meanwhile.
+async fn visited(session: &Session, node: usize, keys: Vec<String>) -> Vec<String> {
+    let protocol = &session.quorum.protocol;
+    let visits = keys.into_iter().map(|key| run(&session.quorum, node, protocol.visit(key), read_page));
+    join_all(visits).await.into_iter().flatten().flat_map(|page| page.locks).collect()
 }
 
 /// The servers of a node: of a cluster the addresses of its masters, else one without an address.
@@ -334,32 +344,17 @@ pub(crate) async fn state_of(session: &Session, node: usize, names: &Names) -> R
     })
 }
 
-/// What a node has at the key of a lock. Tries the scripts of exclusive locks, of read/write locks and of semaphores,
-/// until one knows the key.
+/// What a node has at the key of a lock.
 async fn state(quorum: &Quorum, node: usize, names: &Names) -> Result<NodeState, NodeError> {
-    match run(quorum, node, quorum.protocol.inspect(names), reply::seen).await {
-        Ok(Seen::Exclusive(holders)) if holders.is_data(quorum.protocol.wire()) => return Err(foreign(quorum)),
-        Ok(Seen::Exclusive(holders)) => return Ok(held(holders)),
-        Ok(Seen::ReadWrite) => {}
-        Err(error) if error.kind == NodeErrorKind::WrongType => {}
-        Err(error) => return Err(error),
-    }
-    match run(quorum, node, Protocol::inspect_read_write(names), reply::read_write_holders).await {
-        // On the wire where locks are strings, a hash that is no read/write lock is somebody's data.
-        Ok(holders) if holders.kind == Kind::Lock && !holders.fields.is_empty() => return Err(foreign(quorum)),
-        Ok(holders) if holders.is_data(quorum.protocol.wire()) => return Err(foreign(quorum)),
-        Ok(holders) => return Ok(held(holders)),
-        Err(error) if error.kind == NodeErrorKind::WrongType => {}
-        Err(error) => return Err(error),
-    }
-    match run(quorum, node, Protocol::inspect_permits(names), reply::permits).await? {
-        Permits::Conflict => Err(foreign(quorum)),
-        Permits::Held(permits) => Ok(NodeState {
+    match holders::at_key(quorum, node, names).await? {
+        AtKey::Lock(holders) => Ok(held(holders)),
+        AtKey::Semaphore(permits) => Ok(NodeState {
             kind: (!permits.is_empty()).then_some(Kind::Semaphore),
             ttl: permits.iter().map(|permit| permit.left).max(),
             owners: owner::all_shown(permits.iter().map(|permit| permit.field.as_str())),
             token: 0,
         }),
+        AtKey::Foreign => Err(foreign(quorum)),
     }
 }
 
@@ -393,9 +388,27 @@ fn read_listeners(reply: &Reply) -> Option<Vec<(String, usize)>> {
     Some(channels.into_iter().collect())
 }
 
-/// The reply to `survey/scan`: the next cursor, the keys of the server, and the keys of locks.
-fn read_page(reply: &Reply) -> Option<(String, u64, Vec<String>)> {
+/// The reply to `survey/scan`.
+struct ServerPage {
+    /// The next cursor.
+    cursor: String,
+    /// How many keys the server has.
+    keys: u64,
+    /// The keys of locks.
+    locks: Vec<String>,
+    /// Keys of slots that are moving to this server, which it does not read for a scan.
+    moving: Vec<String>,
+}
+
+/// The reply to `survey/scan`.
+fn read_page(reply: &Reply) -> Option<ServerPage> {
     let [Reply::Text(cursor), Reply::Int(keys), found @ ..] = reply.list()? else { return None };
+    let (locks, moving) = match found {
+        [locks @ .., Reply::List(moving)] => (locks, moving.as_slice()),
+        locks => (locks, &[][..]),
+    };
     let text = |one: &Reply| if let Reply::Text(text) = one { Some(text.clone()) } else { None };
-    Some((cursor.clone(), u64::try_from(*keys).ok()?, found.iter().map(text).collect::<Option<_>>()?))
+    let texts = |all: &[Reply]| all.iter().map(text).collect::<Option<Vec<_>>>();
+    let (locks, moving) = (texts(locks)?, texts(moving)?);
+    Some(ServerPage { cursor: cursor.clone(), keys: u64::try_from(*keys).ok()?, locks, moving })
 }

@@ -387,6 +387,45 @@ async fn any_client_of_the_name_sees_it_and_ends_it_by_force() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_are_down_hide_no_holder() {
+    for (nodes, down, freezes) in [(3, 1, false), (3, 1, true), (5, 2, false)] {
+        let mut servers = servers(nodes);
+        let client = client(urls(&servers));
+        let ttl = Duration::from_secs(50);
+        let permit = semaphore_for(&client, 2, ttl).acquire().await.unwrap();
+        held_everywhere(&servers, 1).await;
+        for server in &mut servers[..down] {
+            if freezes {
+                server.freeze();
+            } else {
+                server.stop();
+            }
+        }
+        let lock = client.lock("x", LockOptions::default()).unwrap();
+        let check = async || {
+            let info = lock.inspect().await.unwrap().unwrap();
+            assert_eq!((info.kind, info.owners.as_slice()), (Kind::Semaphore, &[permit.owner().to_owned()][..]));
+            assert!(lock.locked().await.unwrap());
+        };
+        check().await;
+        assert!(matches!(client.force_release_token("x", 1).await, Err(LockError::Conflict { .. })));
+        // A node that answers may have lost the key: one that is down may hold the missing vote.
+        let _: i64 = servers[down].command(&["DEL", "x"]);
+        check().await;
+        // The key of one node may be no lock at all.
+        let _: i64 = servers[down].command(&["LPUSH", "x", "somebody's"]);
+        check().await;
+        let _: i64 = servers[down].command(&["DEL", "x"]);
+        assert!(client.force_release("x").await.unwrap());
+        assert_eq!(lock.inspect().await.unwrap(), None);
+        assert!(!lock.locked().await.unwrap());
+        if freezes {
+            servers[0].thaw();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_permit_is_extended_renewed_and_handed_over_with_its_slots() {
     let servers = servers(3);
     let change = |config: &mut Config| config.watchdog = Duration::from_secs(1);

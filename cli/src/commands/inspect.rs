@@ -82,6 +82,7 @@ fn object(name: &str, held: &Held, nodes: &[NodeView], queue: Option<&[Queued]>)
     object.insert("held".to_owned(), held.as_ref().map_or(Value::Null, |info| json!(info.is_some())));
     object.insert("waiting".to_owned(), json!(waiting(nodes)));
     object.insert("queue".to_owned(), queue.map_or(Value::Null, queue::json));
+    object.insert("error".to_owned(), json!(held.as_ref().err().map(|failure| failure.message.as_str())));
     object.insert("nodes".to_owned(), nodes.iter().map(node_object).collect());
     Value::Object(object)
 }

@@ -13,7 +13,7 @@ use crate::{
     exit_code::ExitStatusCode,
     failure::Failure,
     holder,
-    live::snapshot::{AT_ONCE, Lock, Source},
+    live::snapshot::{AT_ONCE, Lock, Source, not_known},
     queue,
     table::Table,
     talk::Talk,
@@ -51,8 +51,12 @@ pub(crate) fn run(options: &LsOptions, servers: &ConnectOptions, talk: &Talk) ->
     locks.sort_by(|one, other| one.name.cmp(&other.name));
     let queues = block(queues(source.client(), &locks))?;
     print(talk, &locks, &queues)?;
+    for line in not_known(&locks) {
+        talk.error(&line);
+    }
     source.client().close_blocking();
-    Ok(ExitStatusCode::DONE)
+    let failed = locks.iter().find_map(|lock| lock.error.as_ref());
+    Ok(failed.map_or(ExitStatusCode::DONE, |failure| failure.code))
 }
 
 /// Finds all locks, up to the limit of keys.
@@ -95,7 +99,12 @@ fn print(talk: &Talk, locks: &[Lock], queues: &[Option<Vec<Queued>>]) -> Result<
             object.insert("queue".to_owned(), queue.as_deref().map_or(Value::Null, queue::json));
             talk.object(&Value::Object(object))?;
         } else {
-            let kind = lock.info.as_ref().map_or("free", |info| info.kind.as_str()).to_owned();
+            let kind = match (&lock.info, &lock.error) {
+                (Some(info), _) => info.kind.as_str(),
+                (None, Some(_)) => "not known",
+                (None, None) => "free",
+            };
+            let kind = kind.to_owned();
             let [held_by, time, ttl, token] = holder::columns(lock.info.as_ref());
             let (waiting, next) = (lock.waiting.to_string(), queue::next(queue.as_deref().unwrap_or_default()));
             table.row(&[lock.name.clone(), kind, held_by, time, ttl, token, waiting, next]);

@@ -15,7 +15,7 @@ use redlock::{
 use serde_json::{Map, Value, json};
 
 use super::nodes::{Examiner, Node};
-use crate::{failure::Failure, glob, holder};
+use crate::{failure::Failure, glob, holder, table::visible};
 
 /// How many locks are inspected at once.
 pub(crate) const AT_ONCE: usize = 1000;
@@ -51,8 +51,10 @@ pub(crate) struct Lock {
     pub(crate) name: String,
     /// How many clients wait.
     pub(crate) waiting: usize,
-    /// The holders; `None` if it is free.
+    /// The holders; `None` if it is free or not known.
     pub(crate) info: Option<LockInfo>,
+    /// Why it cannot be inspected.
+    pub(crate) error: Option<Failure>,
     /// How many nodes have its holder. Counted on a quorum, for the first locks of a snapshot.
     pub(crate) nodes: Option<usize>,
 }
@@ -72,6 +74,7 @@ impl Lock {
         let mut object = holder::json(self.info.as_ref());
         object.insert("name".to_owned(), Value::from(self.name.as_str()));
         object.insert("waiting".to_owned(), Value::from(self.waiting));
+        object.insert("error".to_owned(), json!(self.error.as_ref().map(|error| error.message.as_str())));
         object
     }
 }
@@ -202,23 +205,33 @@ impl Source {
         Ok(Snapshot { when, nodes, locks, locks_when, clients, trouble, scanned: self.scanned })
     }
 
-    /// The locks now, in the order of a snapshot.
+    /// The locks now, in the order of a snapshot. One that cannot be inspected has its error. Fails if none can be.
     pub(crate) async fn locks(&mut self) -> Result<Vec<Lock>, LockError> {
         let contended = self.client.contended().await?.into_iter().filter(|lock| self.wants(&lock.name));
         let waiting: BTreeMap<String, usize> = contended.map(|lock| (lock.name, lock.waiting)).collect();
         self.contended.extend(waiting.keys().cloned());
         let names: Vec<String> = self.kept.union(&self.contended).cloned().collect();
         let infos = self.inspect(&names).await?;
+        let is_any_known = infos.iter().any(Result::is_ok);
         let mut locks = Vec::new();
         for (name, info) in names.into_iter().zip(infos) {
             let waiting = waiting.get(&name).copied().unwrap_or_default();
-            match info {
-                Ok(None) if waiting == 0 => _ = self.contended.remove(&name),
-                Ok(info) => locks.push(Lock { name, waiting, info, nodes: None }),
+            let (info, error) = match info {
+                Ok(None) if waiting == 0 => {
+                    self.contended.remove(&name);
+                    continue;
+                }
+                Ok(info) => (info, None),
                 // A key that only looked like a lock.
-                Err(LockError::Conflict { .. } | LockError::Invalid { .. }) => _ = self.contended.remove(&name),
+                Err(LockError::Conflict { .. } | LockError::Invalid { .. }) => {
+                    self.contended.remove(&name);
+                    continue;
+                }
+                Err(error) if is_any_known => (None, Some(Failure::from(error))),
+                // The nodes fail, and not one lock.
                 Err(error) => return Err(error),
-            }
+            };
+            locks.push(Lock { name, waiting, info, error, nodes: None });
         }
         locks.sort_by_cached_key(order);
         Ok(locks)
@@ -255,7 +268,7 @@ impl Source {
         if self.client.nodes().len() == 1 {
             return Ok(());
         }
-        let first = locks.iter_mut().take(COUNTED);
+        let first = locks.iter_mut().filter(|lock| lock.error.is_none()).take(COUNTED);
         let counted: Vec<_> = first.map(|lock| (self.client.inspect_nodes(&lock.name), lock)).collect();
         let (looks, locks): (Vec<_>, Vec<_>) = counted.into_iter().unzip();
         for (views, lock) in join_all(looks).await.into_iter().zip(locks) {
@@ -263,6 +276,21 @@ impl Source {
         }
         Ok(())
     }
+}
+
+/// A line for each reason why locks cannot be inspected.
+pub(crate) fn not_known(locks: &[Lock]) -> Vec<String> {
+    let mut reasons = BTreeMap::<&str, Vec<&str>>::new();
+    for lock in locks {
+        if let Some(error) = &lock.error {
+            reasons.entry(&error.message).or_default().push(&lock.name);
+        }
+    }
+    let line = |(reason, names): (&str, Vec<&str>)| {
+        let others = if names.len() > 1 { format!(" and {} more", names.len() - 1) } else { String::new() };
+        format!("cannot inspect \"{}\"{others}: {reason}", visible(names[0]))
+    };
+    reasons.into_iter().map(line).collect()
 }
 
 /// The most waited for first, then the oldest. Those whose age is not known come last, by their names.

@@ -1,7 +1,7 @@
 //! `redlock watch`: the holders of locks as they change, a line each, for pipes and terminals.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{
     client,
     pause::{Pause, Woken},
-    snapshot::{Lock, Source, seconds},
+    snapshot::{Lock, Source, not_known, seconds},
 };
 use crate::{
     block::block, connect::ConnectOptions, duration, exit_code::ExitStatusCode, failure::Failure, holder,
@@ -51,7 +51,7 @@ pub(crate) fn run(options: &WatchOptions, servers: &ConnectOptions, talk: &Talk)
         block(source.scan(None, |_, _| ()))?;
     }
     let mut watched = Watched::default();
-    let mut outage = None;
+    let (mut outage, mut warned) = (None, Vec::new());
     loop {
         let when = SystemTime::now();
         match look(&mut source) {
@@ -62,6 +62,11 @@ pub(crate) fn run(options: &WatchOptions, servers: &ConnectOptions, talk: &Talk)
                 if watched.last_look.is_none() && !options.scan && source.is_without_name() {
                     talk.say("only locks that somebody waits for; --scan finds all");
                 }
+                let lines = not_known(&locks);
+                for line in lines.iter().filter(|line| !warned.contains(*line)) {
+                    talk.warn(line);
+                }
+                warned = lines;
                 for change in watched.changes(locks, when, |name| source.keeps(name)) {
                     match change.print(when, talk) {
                         Err(_) if pause.is_unread() => return Ok(ExitStatusCode::DONE),
@@ -152,26 +157,40 @@ impl Change {
 #[derive(Debug, Default)]
 struct Watched {
     held: BTreeMap<String, LockInfo>,
+    /// The locks that could not be inspected at the last look.
+    unknown: BTreeSet<String>,
     last_look: Option<SystemTime>,
 }
 
 impl Watched {
     /// The changes since the last look, by name. `is_kept`: whether each look asks for this name.
     fn changes(&mut self, locks: Vec<Lock>, when: SystemTime, is_kept: impl Fn(&str) -> bool) -> Vec<Change> {
-        let held: BTreeMap<_, _> = locks.into_iter().filter_map(|lock| Some((lock.name, lock.info?))).collect();
+        let (unknown, known): (Vec<_>, Vec<_>) = locks.into_iter().partition(|lock| lock.error.is_some());
+        let unknown: BTreeSet<String> = unknown.into_iter().map(|lock| lock.name).collect();
+        let mut held: BTreeMap<_, _> = known.into_iter().filter_map(|lock| Some((lock.name, lock.info?))).collect();
         let mut changes = Vec::new();
         for (name, now) in &held {
             let before = self.held.remove(name);
             let what = match &before {
                 Some(before) if is_same(before, now) => continue,
                 Some(_) => What::Changed,
+                None if self.unknown.contains(name) => What::Held,
                 None if self.last_look.is_some_and(|last| is_kept(name) || is_new(now, last)) => What::Taken,
                 None => What::Held,
             };
             changes.push(Change { name: name.clone(), what, before, now: Some(now.clone()) });
         }
-        let freed = std::mem::replace(&mut self.held, held).into_iter();
-        changes.extend(freed.map(|(name, before)| Change { name, what: What::Freed, before: Some(before), now: None }));
+        // Until it can be inspected again, a lock counts as held as before.
+        let (kept, freed): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            std::mem::take(&mut self.held).into_iter().partition(|(name, _)| unknown.contains(name));
+        held.extend(kept);
+        (self.held, self.unknown) = (held, unknown);
+        changes.extend(freed.into_iter().map(|(name, before)| Change {
+            name,
+            what: What::Freed,
+            before: Some(before),
+            now: None,
+        }));
         changes.sort_by(|one, other| one.name.cmp(&other.name));
         self.last_look = Some(when);
         changes

@@ -2,9 +2,10 @@
 
 use std::{
     process::{Child, Command, Stdio},
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use redlock::{Client, Config, LockOptions, Ttl};
 use redlock_tests::{
     deployments::{Cluster, Watched},
     server::Server,
@@ -247,6 +248,28 @@ fn a_scan_finds_every_lock_and_nothing_else() {
 }
 
 #[test]
+fn a_scan_finds_the_locks_of_a_slot_that_moves() {
+    let cluster = Cluster::start(3, 0);
+    let list = || {
+        let listed = with_urls(&cluster.url(), &["ls", "--scan", "--json"]);
+        assert_eq!(listed.code, 0, "{listed:?}");
+        listed.objects().iter().map(|lock| lock["name"].as_str().expect("a name").to_owned()).collect::<Vec<_>>()
+    };
+    for name in ["{x}1", "{x}2", "other"] {
+        assert_eq!(with_urls(&cluster.url(), &["acquire", name, "--ttl", "60"]).code, 0);
+    }
+    let (from, to) = (cluster.owner("x"), cluster.another("x"));
+    cluster.begin_move("x", to);
+    // One lock has moved with its token; of the other one both keys are where they were.
+    for key in ["{x}1", "redlock_token:{x}1"] {
+        cluster.move_key(key, from, to);
+    }
+    assert_eq!(list(), ["other", "{x}1", "{x}2"]);
+    cluster.end_move("x", from, to);
+    assert_eq!(list(), ["other", "{x}1", "{x}2"]);
+}
+
+#[test]
 fn a_scan_goes_through_many_keys_and_stops_at_its_limit() {
     let server = Server::start();
     let fill = "for i = 1, 20000 do redis.call('SET', 'key:' .. i, 'x') end";
@@ -270,6 +293,53 @@ fn both_wires_and_kinds_are_listed() {
     assert_eq!(listed.objects().len(), 1, "{listed:?}");
     // Another wire's lock is no lock here.
     assert!(on(&server, &["ls", "--scan", "--json"]).objects().is_empty());
+}
+
+#[test]
+fn a_node_that_is_down_hides_no_lock() {
+    let mut quorum = [Server::start(), Server::start(), Server::start()];
+    let client = Client::new(Config::new(quorum.iter().map(Server::url))).expect("a configuration");
+    let mut options = LockOptions::default();
+    options.ttl = Ttl::Fixed(Duration::from_secs(60));
+    let permit = client.semaphore("sem", 1, options).expect("a semaphore").acquire_blocking(1).expect("a permit");
+    assert_eq!(on_quorum(&quorum, &["acquire", "lock", "--ttl", "60"]).code, 0);
+    wait_until(LIMIT, "every node has both", || {
+        quorum.iter().all(|server| server.command::<usize>(&["EXISTS", "sem", "lock"]) == 2)
+    });
+    quorum[0].stop();
+    let listed = on_quorum(&quorum, &["ls", "--scan", "--json"]);
+    assert_eq!(listed.code, 0, "{listed:?}");
+    let kinds: Vec<_> = listed.objects().iter().map(|lock| lock["kind"].clone()).collect();
+    assert_eq!(kinds, ["lock", "semaphore"], "{listed:?}");
+    let inspected = on_quorum(&quorum, &["inspect", "sem", "--json"]);
+    assert_eq!(inspected.code, 0, "{inspected:?}");
+    let object = inspected.object();
+    assert_eq!((&object["kind"], &object["owner"]), (&"semaphore".into(), &permit.owner().into()), "{object}");
+    let nodes = object["nodes"].as_array().expect("nodes");
+    let are_down: Vec<bool> = nodes.iter().map(|node| node["error"].is_string()).collect();
+    assert_eq!(are_down, [true, false, false], "{object}");
+}
+
+#[test]
+fn a_lock_that_cannot_be_inspected_hides_no_other() {
+    let server = Server::start();
+    for name in ["a", "b"] {
+        assert_eq!(on(&server, &["acquire", name, "--ttl", "60", "--prefix", "p:"]).code, 0);
+    }
+    // The user may not read the token of b.
+    let keys = ["ACL", "SETUSER", "some", "on", ">secret", "&*", "+@all", "~p:*", "~redlock_token:{p:a}"];
+    let _: String = server.command(&keys);
+    let url = format!("redis://some:secret@127.0.0.1:{}", server.port());
+    let list = |more: &[&str]| with_urls(&url, &[&["ls", "--scan", "--prefix", "p:"], more].concat());
+    let listed = list(&["--json"]);
+    assert_eq!(listed.code, 77, "{listed:?}");
+    let locks = listed.objects();
+    assert_eq!(locks.len(), 2, "{listed:?}");
+    assert!(locks[0]["kind"] == "lock" && locks[0]["error"].is_null(), "{listed:?}");
+    assert!(locks[1]["kind"].is_null() && locks[1]["error"].is_string(), "{listed:?}");
+    assert!(listed.stderr.contains("cannot inspect \"b\"") && listed.stderr.lines().count() == 1, "{listed:?}");
+    let table = list(&[]).stdout;
+    assert!(table.lines().any(|line| line.starts_with("b ") && line.contains("not known")), "{table}");
 }
 
 /// The rules on a page of the documentation.

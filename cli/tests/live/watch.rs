@@ -17,7 +17,11 @@ struct Watch {
 
 impl Watch {
     fn start(server: &Server, arguments: &[&str]) -> Self {
-        let mut watch = command(&server.url(), &[&["watch", "--every", "100ms"], arguments].concat());
+        Self::start_on(&server.url(), arguments)
+    }
+
+    fn start_on(url: &str, arguments: &[&str]) -> Self {
+        let mut watch = command(url, &[&["watch", "--every", "100ms"], arguments].concat());
         watch.stdout(Stdio::piped()).stderr(Stdio::null());
         let mut running = Running::start(watch);
         let stdout = running.0.stdout.take().expect("a pipe");
@@ -74,6 +78,29 @@ fn all_locks_are_watched_after_a_scan() {
     release(&server, &lease);
     let freed = watch.line();
     assert!(freed.contains("Z order:1: freed by "), "{freed}");
+}
+
+#[test]
+fn a_lock_that_cannot_be_inspected_is_neither_freed_nor_taken() {
+    let server = Server::start();
+    let (a, b) = (acquire(&server, "p:a"), acquire(&server, "p:b"));
+    let user = |rules: &[&str]| -> String {
+        server.command(&[&["ACL", "SETUSER", "some", "on", ">secret", "resetkeys", "~p:*"], rules].concat())
+    };
+    user(&["&*", "+@all", "~redlock_token:*"]);
+    let url = format!("redis://some:secret@127.0.0.1:{}", server.port());
+    let mut watch = Watch::start_on(&url, &["--scan", "--prefix", "p:"]);
+    assert!(watch.line().contains("Z a: held by "));
+    assert!(watch.line().contains("Z b: held by "));
+    // The user may not read the token of a any more.
+    user(&["~redlock_token:{p:b}"]);
+    release(&server, &b);
+    let freed = watch.line();
+    assert!(freed.contains("Z b: freed by "), "{freed}");
+    user(&["~redlock_token:*"]);
+    release(&server, &a);
+    let freed = watch.line();
+    assert!(freed.contains("Z a: freed by "), "{freed}");
 }
 
 #[test]

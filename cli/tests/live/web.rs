@@ -364,6 +364,24 @@ fn metrics_have_groups_and_no_names() {
 }
 
 #[test]
+fn a_lock_that_cannot_be_inspected_hides_no_other() {
+    let server = Server::start();
+    acquire(&server, "p:a");
+    acquire(&server, "p:b");
+    // The user may not read the token of b.
+    let keys = ["ACL", "SETUSER", "some", "on", ">secret", "&*", "+@all", "~p:*", "~redlock_token:{p:a}"];
+    let _: String = server.command(&keys);
+    let url = format!("redis://some:secret@127.0.0.1:{}", server.port());
+    let web = Web::start(&url, &["--scan", "--prefix", "p:"]);
+    let shown = web.get("/api/snapshot", "").json();
+    assert!(shown["trouble"].is_null(), "{shown}");
+    let lock = |name: &str| shown["locks"].as_array().expect("locks").iter().find(|lock| lock["name"] == name);
+    let (a, b) = (lock("a").expect("a lock"), lock("b").expect("a lock"));
+    assert!(a["kind"] == "lock" && a["error"].is_null(), "{a}");
+    assert!(b["kind"].is_null() && b["error"].is_string(), "{b}");
+}
+
+#[test]
 fn an_outage_is_shown() {
     let mut server = Server::start();
     acquire(&server, "x");

@@ -36,6 +36,11 @@ impl Protocol {
         ScriptCall { server, ..joined(&survey_scripts().scan, [scan.lists()]) }
     }
 
+    /// Visits one key on the server of a cluster that has it.
+    pub(crate) fn visit(&self, key: String) -> ScriptCall {
+        self.scan(None, "0", 1).with(vec![key], Vec::new())
+    }
+
     /// Deletes the token counter of a lock that nobody holds.
     pub(crate) fn forget(names: &Names) -> ScriptCall {
         let forget = Forget { lock: names.lock.clone(), counter: names.counter() };

@@ -20,7 +20,7 @@ use crate::{
 pub(crate) const MINORITY_GRACE: Duration = Duration::from_millis(5);
 
 /// The number of a node, and its reply.
-pub(crate) type Answer = (usize, Result<Reply, NodeError>);
+pub(crate) type Answer<T = Reply> = (usize, Result<T, NodeError>);
 
 /// What the replies so far decide.
 pub(crate) enum Count<T> {
@@ -33,34 +33,34 @@ pub(crate) enum Count<T> {
 }
 
 /// A request to a node that has not answered, with the node's number.
-pub(crate) struct NodeRequest {
+pub(crate) struct NodeRequest<T = Reply> {
     node: usize,
-    answer: BoxFuture<Result<Reply, NodeError>>,
+    answer: BoxFuture<Result<T, NodeError>>,
 }
 
-impl NodeRequest {
-    pub(crate) fn new(node: usize, answer: BoxFuture<Result<Reply, NodeError>>) -> Self {
+impl<T> NodeRequest<T> {
+    pub(crate) fn new(node: usize, answer: BoxFuture<Result<T, NodeError>>) -> Self {
         Self { node, answer }
     }
 }
 
-impl Future for NodeRequest {
-    type Output = Answer;
+impl<T> Future for NodeRequest<T> {
+    type Output = Answer<T>;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer<T>> {
         let node = self.node;
         self.answer.as_mut().poll(context).map(|answer| (node, answer))
     }
 }
 
 /// The requests without a reply. Most quorums have one node, which needs no set.
-enum Open {
-    One(Option<NodeRequest>),
-    Many(FuturesUnordered<NodeRequest>),
+enum Open<T> {
+    One(Option<NodeRequest<T>>),
+    Many(FuturesUnordered<NodeRequest<T>>),
 }
 
-impl Open {
-    fn new(mut requests: impl Iterator<Item = NodeRequest>) -> Self {
+impl<T> Open<T> {
+    fn new(mut requests: impl Iterator<Item = NodeRequest<T>>) -> Self {
         match (requests.next(), requests.next()) {
             (Some(first), Some(second)) => Self::Many([first, second].into_iter().chain(requests).collect()),
             (one, _) => Self::One(one),
@@ -75,7 +75,7 @@ impl Open {
     }
 
     /// The next reply.
-    async fn next(&mut self) -> Option<Answer> {
+    async fn next(&mut self) -> Option<Answer<T>> {
         match self {
             Self::One(one) => {
                 let answer = one.as_mut()?.await;
@@ -88,20 +88,20 @@ impl Open {
 }
 
 /// A request that was sent to several nodes.
-pub(crate) struct FanOut {
-    open: Open,
+pub(crate) struct FanOut<T = Reply> {
+    open: Open<T>,
     began: Instant,
     /// The shortest time limit for the next reply; `None` for no limit.
     grace: Option<Duration>,
 }
 
-impl FanOut {
-    pub(crate) fn new(requests: impl IntoIterator<Item = NodeRequest>) -> Self {
+impl<T> FanOut<T> {
+    pub(crate) fn new(requests: impl IntoIterator<Item = NodeRequest<T>>) -> Self {
         Self { open: Open::new(requests.into_iter()), began: Instant::now(), grace: None }
     }
 
     /// Adds requests to further nodes, and lifts the time limit.
-    pub(crate) fn extend(&mut self, requests: impl IntoIterator<Item = NodeRequest>) {
+    pub(crate) fn extend(&mut self, requests: impl IntoIterator<Item = NodeRequest<T>>) {
         let open = std::mem::replace(&mut self.open, Open::One(None));
         self.open = match open {
             Open::One(one) => Open::new(one.into_iter().chain(requests)),
@@ -123,15 +123,13 @@ impl FanOut {
         self.open.is_empty()
     }
 
-    /// Counts the replies, each as `read` parses it, until they decide; `None` if they never do. A reply that `read`
-    /// cannot parse is an error of its node.
-    pub(crate) async fn count<M, T>(
+    /// Counts the answers until they decide; `None` if they never do.
+    pub(crate) async fn tally<R>(
         &mut self,
-        read: impl Fn(&Reply) -> Option<M>,
-        mut count: impl FnMut(usize, Result<M, NodeError>) -> Count<T>,
-    ) -> Option<T> {
+        mut count: impl FnMut(usize, Result<T, NodeError>) -> Count<R>,
+    ) -> Option<R> {
         while let Some((node, answer)) = self.next().await {
-            match count(node, answer.and_then(|reply| read(&reply).ok_or_else(NodeError::no_answer))) {
+            match count(node, answer) {
                 Count::Decided(result) => return Some(result),
                 Count::More => self.grace = None,
                 Count::Soon(grace) => self.grace = Some(grace),
@@ -140,7 +138,7 @@ impl FanOut {
         None
     }
 
-    async fn next(&mut self) -> Option<Answer> {
+    async fn next(&mut self) -> Option<Answer<T>> {
         let Some(grace) = self.grace else { return self.open.next().await };
         timeout(grace.max(self.began.elapsed() * 3), self.open.next()).await.unwrap_or_default()
     }
@@ -151,7 +149,7 @@ impl FanOut {
     }
 
     /// The next reply after the decision, without a time limit.
-    pub(crate) async fn late(&mut self) -> Option<Answer> {
+    pub(crate) async fn late(&mut self) -> Option<Answer<T>> {
         self.open.next().await
     }
 
@@ -170,7 +168,21 @@ impl FanOut {
     }
 }
 
-impl Default for FanOut {
+impl FanOut {
+    /// Counts the replies, each as `read` parses it, until they decide; `None` if they never do. A reply that `read`
+    /// cannot parse is an error of its node.
+    pub(crate) fn count<M, R>(
+        &mut self,
+        read: impl Fn(&Reply) -> Option<M>,
+        mut count: impl FnMut(usize, Result<M, NodeError>) -> Count<R>,
+    ) -> impl Future<Output = Option<R>> {
+        self.tally(move |node, answer| {
+            count(node, answer.and_then(|reply| read(&reply).ok_or_else(NodeError::no_answer)))
+        })
+    }
+}
+
+impl<T> Default for FanOut<T> {
     fn default() -> Self {
         Self::new([])
     }

@@ -38,7 +38,7 @@ use crate::{
         script::{Reply, ScriptCall},
         sharding::slot,
     },
-    server::{ConnectionId, Node, NodeError, NodeErrorKind, SentOn},
+    server::{BoxFuture, ConnectionId, Node, NodeError, NodeErrorKind, SentOn},
     sync::Mutex,
 };
 
@@ -185,43 +185,67 @@ impl Quorum {
         LockError::Unavailable { needed: self.needed(), nodes: self.nodes.len(), causes }
     }
 
-    /// Sends a call to all nodes. Returns once too few of them can run the script, or once `needed` of them did and the
-    /// others had the time `grace` to do so, too. `read` parses a reply.
-    pub(crate) async fn gather<T>(
+    /// Sends a call to all nodes. Returns once `needed` of them ran the script, and fails once too few of them can. `read`
+    /// parses a reply.
+    pub(crate) async fn gather<T: Send + 'static>(
         self: &Arc<Self>,
         call: &ScriptCall,
-        read: impl Fn(&Reply) -> Option<T>,
-        grace: Option<Duration>,
+        read: fn(&Reply) -> Option<T>,
     ) -> Result<Vec<(usize, T)>, LockError> {
-        let mut answers = self.ask_all(Driver::Background, call);
-        let (mut replies, mut causes, mut wrong) = (Vec::new(), Vec::new(), 0);
-        let gathered = answers.count(read, |node, answer| {
+        let ask = |node| -> BoxFuture<_> {
+            let (quorum, call) = (self.clone(), call.clone());
+            Box::pin(async move { quorum.run(node, call, read).await })
+        };
+        self.gather_with(ask, |_| true).await
+    }
+
+    /// Asks all nodes; `ask` makes the request to one. Returns once `needed` answers are settled, or once `needed` nodes
+    /// answered and the others had [`MINORITY_GRACE`] to do so, too. Fails once too many nodes failed. An answer is
+    /// settled if those of other nodes add nothing to it.
+    pub(crate) async fn gather_with<T: Send + 'static>(
+        self: &Arc<Self>,
+        ask: impl Fn(usize) -> BoxFuture<Result<T, NodeError>>,
+        is_settled: impl Fn(&T) -> bool,
+    ) -> Result<Vec<(usize, T)>, LockError> {
+        let mut answers = FanOut::new((0..self.nodes.len()).map(|node| NodeRequest::new(node, ask(node))));
+        let (mut replies, mut settled, mut causes) = (Vec::new(), 0, Vec::new());
+        let gathered = answers.tally(|node, answer| {
             match answer {
-                Ok(meaning) => replies.push((node, meaning)),
-                Err(error) => {
-                    wrong += usize::from(error.kind == NodeErrorKind::WrongType);
-                    causes.push(self.cause(node, error));
+                Ok(reply) => {
+                    settled += usize::from(is_settled(&reply));
+                    replies.push((node, reply));
                 }
+                Err(error) => causes.push(self.cause(node, error)),
             }
-            if replies.len() >= self.needed() {
-                grace.map_or(Count::Decided(true), Count::Soon)
-            } else if wrong > self.spare() || causes.len() > self.spare() {
-                Count::Decided(false)
+            if settled >= self.needed() {
+                Count::Decided(())
+            } else if replies.len() >= self.needed() {
+                Count::Soon(MINORITY_GRACE)
+            } else if causes.len() > self.spare() {
+                Count::Decided(())
             } else {
                 Count::More
             }
         });
-        let _: Option<bool> = gathered.await;
-        if replies.len() >= self.needed() {
-            // The other nodes must run it as well, even if the caller is gone.
-            self.spawn_pending(answers.see_through());
-            return Ok(replies);
+        let _: Option<()> = gathered.await;
+        if replies.len() < self.needed() {
+            return Err(self.unavailable(causes));
         }
-        Err(if wrong > self.spare() {
-            LockError::Conflict { key: call.keys[0].clone() }
-        } else {
-            self.unavailable(causes)
-        })
+        // The other nodes must run it as well, even if the caller is gone.
+        self.spawn_pending(answers.see_through());
+        Ok(replies)
+    }
+
+    /// Runs a call on one node, driven by the background.
+    pub(crate) async fn run<T>(
+        &self,
+        node: usize,
+        call: ScriptCall,
+        read: impl FnOnce(&Reply) -> Option<T>,
+    ) -> Result<T, NodeError> {
+        let limit = self.settings.config.reply_timeout;
+        let reply = self.nodes[node].eval(Driver::Background, call, limit, SentOn::default()).await?;
+        read(&reply).ok_or_else(NodeError::no_answer)
     }
 
     /// Sends a call with a yes-or-no reply to all nodes. Returns once q nodes replied yes, or once q such replies are

@@ -164,7 +164,7 @@ impl Session {
     /// report.
     pub(crate) async fn learn(&self, names: &Names, sample: Option<Duration>) -> Option<Duration> {
         let call = self.quorum.protocol.learn(names, sample);
-        let replies = self.quorum.gather(&call, reply::average, None).await.ok()?;
+        let replies = self.quorum.gather(&call, reply::average).await.ok()?;
         let mut averages: Vec<Duration> = replies.into_iter().map(|(_, average)| average).collect();
         averages.sort_unstable();
         let average = *averages.get(averages.len() / 2)?;

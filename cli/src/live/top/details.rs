@@ -35,7 +35,7 @@ pub(super) fn lines(state: &State, name: &str, paint: Paint, width: usize) -> Ve
     let mut fact = |title: &str, value: String| {
         lines.push(paint.line(&format!("{title:8} {value}"), Tone::Plain, width));
     };
-    fact("kind", kind(info));
+    fact("kind", lock.map_or_else(|| "free".to_owned(), kind));
     if let Some(info) = info {
         fact("held by", holder::who(info));
         fact("for", now.and_then(|now| held_for(info, now)).map_or_else(holder::dash, duration::show));
@@ -43,6 +43,9 @@ pub(super) fn lines(state: &State, name: &str, paint: Paint, width: usize) -> Ve
         fact("token", holder::token(info.token));
     }
     fact("waiting", lock.map_or(0, |lock| lock.waiting).to_string());
+    if let Some(error) = lock.and_then(|lock| lock.error.as_ref()) {
+        lines.extend(paint.wrapped(&format!("! {}", error.message), Tone::Bad, width, 4));
+    }
     lines.push(Line::default());
     let details = state.details.as_ref().filter(|details| details.name == name);
     let owners = info.map(|info| info.owners.as_slice()).unwrap_or_default();

@@ -254,8 +254,12 @@ fn cells(lock: &Lock, now: SystemTime, nodes: usize) -> Vec<String> {
     let text = |text: String| visible(&text);
     vec![
         text(lock.name.clone()),
-        kind(info),
-        text(info.map_or_else(|| "nobody".to_owned(), who)),
+        kind(lock),
+        text(match (info, &lock.error) {
+            (Some(info), _) => who(info),
+            (None, Some(error)) => format!("! {}", error.message),
+            (None, None) => "nobody".to_owned(),
+        }),
         info.and_then(|info| held_for(info, now)).map_or_else(holder::dash, duration::show),
         info.map_or_else(holder::dash, |info| holder::ttl(info.ttl)),
         lock.waiting.to_string(),
@@ -272,8 +276,10 @@ fn who(info: &LockInfo) -> String {
 }
 
 /// The kind of a lock, and how many share it.
-pub(super) fn kind(info: Option<&LockInfo>) -> String {
-    let Some(info) = info else { return "free".to_owned() };
+pub(super) fn kind(lock: &Lock) -> String {
+    let Some(info) = &lock.info else {
+        return if lock.error.is_some() { "not known" } else { "free" }.to_owned();
+    };
     match (info.kind, info.owners.len()) {
         (Kind::Read, count) => format!("read x{count}"),
         (Kind::Semaphore, count) => format!("semaphore x{count}"),

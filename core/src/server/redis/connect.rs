@@ -22,7 +22,7 @@ use super::{
     connection::{Attempt, Connecting, Connection, Lane, MOST_UNANSWERED},
     errors::{closed_error, connect_error, connect_timeout_error, lacks_hello, not_run_error},
     health::{DEPOSED, Health, SendDecision},
-    identify::{Facts, identify},
+    identify::identify,
     setup::Clients,
     within_limit,
 };
@@ -154,7 +154,7 @@ impl Inner {
     /// Performs one attempt to connect.
     async fn make_anew(self: &Arc<Self>, lane: Lane, began: Instant) -> Result<Arc<Connection>, NodeError> {
         let made = self.connect(lane).await.inspect_err(|error| self.lane_attempt_failed(error));
-        let connection = {
+        let (connection, is_another_run) = {
             let mut state = self.state.lock();
             let is_closed = state.closed;
             let is_deposed = made.as_ref().is_ok_and(|made| made.is_deposed(&state));
@@ -172,8 +172,12 @@ impl Inner {
                 return Err(not_run_error(DEPOSED));
             }
             // A later attempt may have been faster.
-            lane_state.connection.get_or_insert_with(|| made.clone()).clone()
+            let connection = lane_state.connection.get_or_insert_with(|| made.clone()).clone();
+            (connection, state.is_another_run(&made.facts))
         };
+        if is_another_run {
+            self.changed();
+        }
         self.warn_of_eviction(&connection.facts);
         Ok(connection)
     }
@@ -221,7 +225,6 @@ impl Inner {
             return Err(not_run_error("the master that the Sentinels name is a replica yet, or by now"));
         }
         self.watch_elections();
-        self.compare_run(&facts);
         if self.in_cluster {
             // A slot may come from another server: restarts of this one say nothing about its keys.
             (facts.lost_at, facts.durable) = (0, false);
@@ -246,16 +249,6 @@ impl Inner {
             });
         }
         Ok(connection)
-    }
-
-    /// Has all tenures checked if a connection leads to another run of the server than the last one did. The connection
-    /// of a caller that blocks breaks unnoticed while no call uses it.
-    fn compare_run(&self, facts: &Facts) {
-        let Some(run) = &facts.run else { return };
-        let last = self.state.lock().run.replace(Arc::clone(run));
-        if last.is_some_and(|last| last != *run) {
-            self.changed();
-        }
     }
 
     /// Connects with the newest protocol that the server speaks. The end of the connection calls `Inner::broke` with

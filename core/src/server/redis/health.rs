@@ -172,7 +172,7 @@ impl Inner {
 
     /// Installs a new background connection, in place of one that may still hang.
     fn install(&self, connection: &Arc<Connection>) -> Result<(), NodeError> {
-        let (old, came_back);
+        let (old, came_back, is_another_run);
         let mut former = Vec::new();
         {
             let mut state = self.state.lock();
@@ -200,11 +200,15 @@ impl Inner {
             // The reviver calls this as its last step: dropping its task here aborts nothing.
             state.reviver = None;
             came_back = std::mem::take(&mut state.reported);
+            is_another_run = state.is_another_run(&connection.facts);
         }
         for old in old.into_iter().chain(former) {
             old.retire();
         }
         self.report_up(came_back);
+        if is_another_run && !came_back {
+            self.changed();
+        }
         self.news.send_replace(());
         self.warn_of_eviction(&connection.facts);
         Ok(())

@@ -59,6 +59,7 @@ use self::{
     connection::{Connection, Lane, LaneState},
     errors::forked_error,
     health::Health,
+    identify::Facts,
     naming::Naming,
     pubsub::PubSubConnection,
     target::Target,
@@ -233,6 +234,15 @@ struct State {
     run: Option<Arc<str>>,
     /// The subjects of all warnings so far: each is emitted once.
     warned: HashSet<String>,
+}
+
+impl State {
+    /// Whether a new connection leads to another run of the server than the last one did. Then all tenures must be
+    /// checked: the connection of a caller that blocks breaks unnoticed while no call uses it.
+    fn is_another_run(&mut self, facts: &Facts) -> bool {
+        let Some(run) = &facts.run else { return false };
+        self.run.replace(Arc::clone(run)).is_some_and(|last| last != *run)
+    }
 }
 
 /// A task that is aborted when its owner is dropped.
