@@ -31,12 +31,16 @@ if TYPE_CHECKING:
 _PATIENCE = 5.0
 # The running threads: for each the id of its process, and the function that stops it.
 _running: dict[threading.Thread, tuple[int, Callable[[], None]]] = {}
+# Whether `start` was called, in this process or one that it was forked from.
+_started = False
 # A child has none of these threads. uWSGI forks without calling this, hence the process ids.
 after_fork(_running.clear)
 
 
 def start() -> None:
     """Start logging and register the release at exit. Called once in each process, children of a fork included."""
+    global _started
+    _started = True
     atexit.unregister(_end)
     atexit.register(_end)
     multiprocessing = sys.modules.get("multiprocessing.process")
@@ -127,6 +131,15 @@ def _end() -> None:
     _native.end_events()
     if not any(thread in _running for thread, _ in ending):
         _log()
+
+
+def _end_first_used_at_exit() -> None:
+    """Release what an exit handler acquired that used the library first: a handler registered by then is not called."""
+    if _started:
+        _end()
+
+
+atexit.register(_end_first_used_at_exit)
 
 
 def _warn(line: str) -> None:

@@ -619,6 +619,16 @@ atexit.register(last)
     assert out == "True\n"
 
 
+def test_what_a_first_use_at_the_end_acquires_is_released(run: Callable[..., str], server: Server) -> None:
+    run(
+        """
+import atexit, redlock
+atexit.register(lambda: redlock.lock("x").acquire())
+"""
+    )
+    assert not server.keys("x")
+
+
 def test_importing_starts_nothing(run: Callable[..., str]) -> None:
     out = run(
         """
