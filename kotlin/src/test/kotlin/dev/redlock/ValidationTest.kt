@@ -36,8 +36,10 @@ class ValidationTest {
         refused("patience") { client(RedlockOptions(patience = 4000.days)) }
         refused("drift") { client(RedlockOptions(drift = Double.NaN)) }
         refused("cert") { client(RedlockOptions(cert = "only.pem")) }
-        val names = failsWith<InvalidArgument> { client(RedlockOptions(maxTtl = 2.seconds), nodes = 3) }
+        val longer = RedlockOptions(watchdog = 30.seconds, maxTtl = 2.seconds)
+        val names = failsWith<InvalidArgument> { client(longer, nodes = 3) }
         assertTrue("maxTtl" in names.message!!) { names.message }
+        client(RedlockOptions(maxTtl = 2.seconds), nodes = 3).close()
     }
 
     @Test
