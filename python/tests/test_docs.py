@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+import redlock
 from redlock import _native
 from servers import Server
 
@@ -41,9 +42,11 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("*/README.md")), *sorted(ROOT.glob("docs/*.md"))]
-STUBS = ROOT / "python/redlock/_native.pyi"
+# The package that is tested: that of the checkout, or an installed one.
+PACKAGE = Path(redlock.__file__).parent
+STUBS = PACKAGE / "_native.pyi"
 # Code whose docstrings are the reference.
-SOURCES = [STUBS, *sorted(ROOT.glob("python/redlock/**/*.py"))]
+SOURCES = [STUBS, *sorted(PACKAGE.glob("**/*.py"))]
 CODE = {"python", "js", "ts", "kotlin", "java", "rust"}
 # Blocks of these languages hold commands, output and data. No test runs them.
 OTHERS = {"sh", "text", "toml", "ini", "xml", "sql", "json", "lua", "yaml", ""}
@@ -151,7 +154,9 @@ def docstrings_of(page: str, code: str) -> str:
 
 def read_blocks(file: Path) -> list[Block]:
     """Every block of code of a page, or of the docstrings of a module."""
-    page, text = str(file.relative_to(ROOT)), file.read_text(encoding="utf-8")
+    is_source = file.is_relative_to(PACKAGE)
+    page = f"python/redlock/{file.relative_to(PACKAGE)}" if is_source else str(file.relative_to(ROOT))
+    text = file.read_text(encoding="utf-8")
     return blocks_of(page, text if file.suffix == ".md" else docstrings_of(page, text))
 
 
