@@ -270,24 +270,6 @@ async fn every_kind_of_release_lets_the_next_waiter_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_is_closed_gives_up_the_places_of_its_waiters() {
-    let server = Server::start();
-    for _ in 0..100 {
-        let (holding, waiting) = (client([server.url()]), client([server.url()]));
-        let lease = fair(&holding).acquire().await.unwrap();
-        let lock = fair(&waiting);
-        let waiter = tokio::spawn(async move { lock.acquire().await });
-        until(PATIENCE, "it has a place", || queued(&server) == 1).await;
-        // The release may make the waiter the holder while its client closes.
-        tokio::join!(holding.close(), waiting.close());
-        assert!(matches!(waiter.await.unwrap(), Err(LockError::Closed)));
-        drop(lease);
-        let left: usize = server.command(&["EXISTS", "x", "redlock_queue:{x}"]);
-        assert_eq!(left, 0, "nothing stays behind a client that is closed");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_grant_costs_three_scripts() {
     let server = Server::start();
     let clients = [client([server.url()]), client([server.url()]), client([server.url()])];

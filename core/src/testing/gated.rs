@@ -37,6 +37,11 @@ impl Gated {
         self.gate.send_replace(true);
     }
 
+    /// Whether the script has passed the gate.
+    pub(crate) fn did_pass(&self, script: &str) -> bool {
+        self.passed.borrow().contains(&script)
+    }
+
     /// Resolves once the script has passed the gate.
     pub(crate) async fn has_passed(&self, script: &str) {
         let mut passed = self.passed.subscribe();

@@ -1,6 +1,12 @@
 //! Tests of quorums in which some nodes answer late.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    task::Context,
+    time::Duration,
+};
+
+use futures_util::task::{ArcWake, waker};
 
 use super::{gated::Gated, scripted::Scripted};
 use crate::{
@@ -16,7 +22,7 @@ use crate::{
         subject::Subject,
     },
     quorum::{Ballot, Presence, Quorum, Verdict},
-    server::{Node, NodeError, NodeErrorKind, memory::Memory},
+    server::{BoxFuture, Node, NodeError, NodeErrorKind, memory::Memory},
     sync::Mutex,
     tenure::ReleaseOutcome,
 };
@@ -56,6 +62,46 @@ async fn an_acquire_that_was_not_sent_yet_is_not_sent_after_the_release() {
     for node in 0..3 {
         assert!(!Memory::named(&format!("unsent-{node}")).exists("x"), "node {node} keeps the key");
     }
+}
+
+/// Polls `idle` in the thread that wakes it, so between any two drops of that thread.
+struct IdleWatch {
+    idle: Mutex<BoxFuture<()>>,
+    node: Arc<Gated>,
+    /// Whether the place had been given up when `idle` resolved.
+    had_left: OnceLock<bool>,
+}
+
+impl ArcWake for IdleWatch {
+    fn wake_by_ref(watch: &Arc<Self>) {
+        let waker = waker(watch.clone());
+        if watch.had_left.get().is_none()
+            && watch.idle.lock().as_mut().poll(&mut Context::from_waker(&waker)).is_ready()
+        {
+            let _ = watch.had_left.set(watch.node.did_pass("leave"));
+        }
+    }
+}
+
+/// A client that closes waits for its pending work, and then cancels what is left.
+#[tokio::test]
+async fn an_acquire_that_is_dropped_is_pending_until_its_place_is_given_up() {
+    let (holding, nodes) = (gated("place", &[&[]], false), gated("place", &[&[]], false));
+    let fair = || LockOptions { fair: true, ..fixed() };
+    let holder = client("place", &holding).lock("x", fair()).expect("a valid lock").acquire().await.expect("a lease");
+    let client = client("place", &nodes);
+    let lock = client.lock("x", fair()).expect("a valid lock");
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    nodes[0].has_passed("enter").await;
+    let quorum = client.inner().session().expect("an open client").quorum.clone();
+    let idle: BoxFuture<()> = Box::pin(async move { quorum.idle().await });
+    let watch = Arc::new(IdleWatch { idle: Mutex::new(idle), node: nodes[0].clone(), had_left: OnceLock::new() });
+    ArcWake::wake_by_ref(&watch);
+    assert_eq!(watch.had_left.get(), None, "it waits");
+    waiting.abort();
+    client.close().await;
+    assert_eq!(watch.had_left.get(), Some(&true));
+    holder.release().await.expect("a lease");
 }
 
 /// The first acquire of a new deployment is cancelled when one of five nodes has its marker.
