@@ -86,7 +86,7 @@ async fn queue(session: &Arc<Session>, names: &Names) -> Result<Vec<Queued>, Loc
         Some(Kind::Lock | Kind::Semaphore | Kind::Rest) | None => &[Kind::Lock],
     };
     let call = Protocol::queue(names, kinds, MOST);
-    let mut found = survey::run(quorum, 0, call, |reply| read(reply, kinds)).await.map_err(failed)?;
+    let mut found = quorum.run(0, call, |reply| read(reply, kinds)).await.map_err(failed)?;
     found.sort_by_key(|found| found.ticket);
     let identified = found.into_iter().map(|Found { client, waiter, .. }| async move {
         let identity = connected::client(session, &client).await;

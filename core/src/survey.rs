@@ -19,7 +19,7 @@ use crate::{
         calls::Protocol,
         names::Names,
         reply::{Holders, Kind},
-        script::{Reply, ScriptCall},
+        script::Reply,
     },
     quorum::Quorum,
     server::{NodeError, NodeErrorKind},
@@ -159,7 +159,7 @@ impl Client {
             run_to_completion(async move {
                 let quorum = &session.quorum;
                 let all = names.iter().flat_map(|names| (0..quorum.nodes.len()).map(move |node| (names, node)));
-                let sent = all.map(|(names, node)| run(quorum, node, Protocol::forget(names), Reply::int));
+                let sent = all.map(|(names, node)| quorum.run(node, Protocol::forget(names), Reply::int));
                 join_all(sent).await;
                 Ok(())
             })
@@ -180,7 +180,7 @@ impl Scan {
         loop {
             let Some(spot) = self.spots.get(self.at).cloned() else { return Ok(None) };
             let call = session.quorum.protocol.scan(spot.server.clone(), &spot.cursor, KEYS_A_PAGE);
-            match run(&session.quorum, spot.node, call, read_page).await {
+            match session.quorum.run(spot.node, call, read_page).await {
                 Ok(mut page) => {
                     page.locks.extend(visited(&session, spot.node, std::mem::take(&mut page.moving)).await);
                     return Ok(Some(self.turn(&session, page)));
@@ -249,21 +249,11 @@ impl Scan {
     }
 }
 
-/// Runs a call on one node.
-pub(crate) async fn run<T>(
-    quorum: &Quorum,
-    node: usize,
-    call: ScriptCall,
-    read: impl FnOnce(&Reply) -> Option<T>,
-) -> Result<T, NodeError> {
-    quorum.run(node, call, read).await
-}
-
 /// The locks among keys whose slot is moving, each read from the server that has it. A key that cannot be read is left
 /// out: a scan does not promise to find what comes or goes meanwhile.
 async fn visited(session: &Session, node: usize, keys: Vec<String>) -> Vec<String> {
     let protocol = &session.quorum.protocol;
-    let visits = keys.into_iter().map(|key| run(&session.quorum, node, protocol.visit(key), read_page));
+    let visits = keys.into_iter().map(|key| session.quorum.run(node, protocol.visit(key), read_page));
     join_all(visits).await.into_iter().flatten().flat_map(|page| page.locks).collect()
 }
 
@@ -281,7 +271,7 @@ async fn listeners(session: &Session, node: usize) -> Result<Vec<(String, usize)
     let servers = servers(session, node).await?;
     let counted = servers.into_iter().map(|server| {
         let call = Protocol::listeners(server, None, Names::release_channels());
-        run(&session.quorum, node, call, read_listeners)
+        session.quorum.run(node, call, read_listeners)
     });
     let counted: Result<Vec<_>, _> = join_all(counted).await.into_iter().collect();
     Ok(counted?.into_iter().flatten().collect())
@@ -326,7 +316,7 @@ async fn views(session: &Arc<Session>, names: &Arc<Names>) -> Vec<NodeView> {
     let quorum = &session.quorum;
     let looks = (0..quorum.nodes.len()).map(|node| async move {
         let call = Protocol::listeners(None, Some(&names.lock), names.channels_of_waiters());
-        let (state, waiting) = futures_util::join!(state(quorum, node, names), run(quorum, node, call, read_listeners));
+        let (state, waiting) = futures_util::join!(state(quorum, node, names), quorum.run(node, call, read_listeners));
         let state = state.map_err(|error| quorum.cause(node, error));
         let prefix = &session.settings.config.prefix;
         let waiting = waiting.ok().map(|channels| by_lock(&channels, prefix).remove(names.name()).unwrap_or_default());
