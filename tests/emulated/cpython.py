@@ -17,9 +17,9 @@ from release import toolchain
 from release.commands import Refused
 from tests.emulated import debian
 
-SUITE = "trixie"
 VERSION = "3.13"
-SOURCES = f"python{VERSION} zlib"
+# By Debian's suite. Mirrors list a new source some days before they have it: the older suite has few new ones.
+SOURCES = {"trixie": f"python{VERSION}", "bookworm": "zlib"}
 
 
 def build(zig_target: str, place: Path, loader: Path | None = None) -> None:
@@ -28,7 +28,8 @@ def build(zig_target: str, place: Path, loader: Path | None = None) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place.parent, prefix=".building-") as work:
         sources = Path(work, "sources")
-        debian.source(SUITE, SOURCES.split(), sources)
+        for suite, name in SOURCES.items():
+            debian.source(suite, name, sources)
         (python,) = sources.glob("Python-*")
         (zlib,) = sources.glob("zlib-*")
         linking = [f"-Wl,--dynamic-linker={loader}"] if loader else []

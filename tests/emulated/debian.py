@@ -35,11 +35,11 @@ def unpack(suite: str, architecture: str, names: list[str], root: Path, *, depen
             subprocess.run(["dpkg-deb", "--extract", package, root], check=True)
 
 
-def source(suite: str, names: list[str], folder: Path) -> None:
-    """Unpack the upstream sources of these source packages, without Debian's patches, each into a folder of its own."""
+def source(suite: str, name: str, folder: Path) -> None:
+    """Unpack the upstream source of this source package, without Debian's patches, into a folder of its own."""
     environment = _environment(suite, "amd64", "deb-src")
     with tempfile.TemporaryDirectory(dir=FOLDER, prefix=".sources-") as work:
-        _apt(environment, "source", "--download-only", *names, cwd=Path(work))
+        _apt(environment, "source", "--download-only", name, cwd=Path(work))
         folder.mkdir(parents=True, exist_ok=True)
         for archive in Path(work).glob("*.orig.tar.*[!c]"):
             subprocess.run(["tar", "--extract", "--no-same-owner", "-f", archive, "-C", folder], check=True)

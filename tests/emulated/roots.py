@@ -146,7 +146,7 @@ RECIPES = {
         python=f"/opt/python/bin/python{cpython.VERSION}",
         limits=["the JVM: no registry has one for musl"],
         finish=_musl,
-        made_by=cpython.SOURCES,
+        made_by=str(cpython.SOURCES),
     ),
     "debian11": Recipe(
         "Debian 11 on x86-64, with glibc 2.31",
@@ -159,7 +159,7 @@ RECIPES = {
         java="/usr/lib/jvm/java-17-openjdk-amd64/bin/java",
         python=f"/opt/python/bin/python{cpython.VERSION}",
         finish=_debian11,
-        made_by=cpython.SOURCES,
+        made_by=str(cpython.SOURCES),
     ),
     "sid": Recipe(
         "the newest Debian on x86-64",
