@@ -321,10 +321,10 @@ impl Actor {
                 if expired && too_slow {
                     world::with(|world| world.checks.ended(host::here(), number));
                 }
-                if let (LockError::Lost { .. }, Some(attempt), false) = (&error, attempt, ended) {
+                if let (LockError::Lost { .. }, false) = (&error, ended) {
                     world::with(|world| {
                         let (tried, dead) = ((number, attempt), world.dead.clone());
-                        world.checks.attach_lost(host::here(), &self.plan, tried, self.host, &dead);
+                        world.checks.attach_lost((started, host::here()), &self.plan, tried, self.host, &dead);
                     });
                 }
                 Some(Err(error))

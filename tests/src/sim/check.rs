@@ -401,6 +401,10 @@ impl Checks {
             let (left, new) = (u64::try_from(*left).unwrap_or_default(), usize::from(name == "attach"));
             self.detach(now, &call.args[new], left * (SECOND / 1000));
         }
+        // A request that a frozen server or a broken network held up begins the rest late.
+        if let (Some((rest, ttl)), Ok(Reply::Int(1))) = (rest(call), reply) {
+            self.detach(now, rest, ttl);
+        }
         // I14: an entry of a client that is alive keeps its place.
         for (queue, entry, ticket) in &before.places {
             if store.members(queue).iter().any(|(now, other)| other == entry && now != ticket) {
@@ -540,28 +544,33 @@ impl Checks {
 
     /// I13: an attach with no other attempt in between found the lease lost, although its text is good. An earlier
     /// attempt makes the lease look lost until that attempt is undone; a client's own attach waits for that. Without
-    /// the right to `CLIENT KILL` a slow request may arrive after the request that undoes it. `dead`: the clients whose
-    /// process was killed.
+    /// the right to `CLIENT KILL` a slow request may arrive after the request that undoes it. On a quorum, two attempts
+    /// may each get too few nodes, and give them up: then the text is spent. `started`: when the attach was called;
+    /// `dead`: the clients whose process was killed.
     pub fn attach_lost(
         &mut self,
-        now: Time,
+        (started, now): (Time, Time),
         plan: &Plan,
-        (number, attempt): (usize, usize),
+        (number, attempt): (usize, Option<usize>),
         host: usize,
         dead: &[bool],
     ) {
-        let text = &self.texts[number];
         let undone_for_good = plan.allows_kill && !self.is_repeated(number);
-        if !plan.present() || !text.is_good(now) || text.begun > attempt || !undone_for_good {
+        let text = &mut self.texts[number];
+        let (good, left) = (text.is_good(now), text.until.saturating_sub(now));
+        if plan.nodes > 1 {
+            text.until = text.until.min(now);
+        }
+        if !plan.present() || !good || attempt.is_none_or(|attempt| text.begun > attempt) || !undone_for_good {
             return;
         }
         let limit = 2 * SECOND + 3 * plan.reply_timeout.as_nanos() as Time;
         let undone = |(other, last): (&usize, &Time)| {
             let idle = !dead[*other] && !self.stopped.contains(other);
-            *other == host && now >= *last || idle && now > self.trouble.max(*last) + limit
+            *other == host && started >= *last || idle && started > self.trouble.max(*last) + limit
         };
         if text.tried.iter().all(undone) {
-            let (lock, token, left) = (&text.lock, text.token, (text.until - now) as f64 / 1e9);
+            let (lock, token, left) = (&text.lock, text.token, left as f64 / 1e9);
             let what = format!("I13 host {host} could not attach {lock} with token {token}, good for {left:.3} s more");
             self.violated(now, what);
         }
@@ -673,6 +682,16 @@ impl Checks {
             self.violated(now, format!("I10 a user on host {host} waits for {lock}, which is free"));
             self.waiting.clear();
         }
+    }
+}
+
+/// The field of the rest of a `min_hold`, and its ttl.
+fn rest(call: &ScriptCall) -> Option<(&String, Time)> {
+    match (call.script.name, &call.args[..]) {
+        ("rest", [_, rest, ttl, ..]) | ("read_write/rest", [_, _, _, _, _, _, _, rest, ttl, ..]) => {
+            Some((rest, ttl.parse::<Time>().unwrap_or_default() * (SECOND / 1000)))
+        }
+        _ => None,
     }
 }
 
