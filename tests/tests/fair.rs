@@ -2,8 +2,12 @@
 //! happens to those before them. Nobody overtakes, and nothing stays behind.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::time::{Duration, Instant};
+use std::{
+    cell::RefCell,
+    time::{Duration, Instant},
+};
 
+use futures_util::future::{join, join_all};
 use redlock::{Client, Config, Lease, LockError, LockOptions, Owner, ReleaseOutcome, Ttl, Wire};
 use redlock_tests::{
     PATIENCE,
@@ -81,6 +85,32 @@ async fn waiters_are_served_in_the_order_of_their_requests() {
         }
         nothing_stays(PATIENCE, &server).await;
     }
+}
+
+/// More calls than one turn of a task may make by tokio's cooperative scheduling: 128.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_calls_of_one_task_are_served_in_their_order() {
+    let server = Server::start();
+    let client = client([server.url()]);
+    let held = fair(&client).acquire().await.unwrap();
+    let served = RefCell::new(Vec::new());
+    let waiters = join_all((0..500).map(|number| {
+        let (client, served) = (&client, &served);
+        async move {
+            let lease = fair(client).acquire().await.unwrap();
+            served.borrow_mut().push(number);
+            lease.release().await.unwrap();
+        }
+    }));
+    let holder = async {
+        until(PATIENCE, "all wait", || queued(&server) == 500).await;
+        held.release().await.unwrap();
+    };
+    join(waiters, holder).await;
+    let served = served.into_inner();
+    assert_eq!(served.len(), 500);
+    assert!(served.is_sorted(), "{served:?}");
+    client.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,7 +7,7 @@ use std::{
 };
 
 use redis::{Cmd, Pipeline, RedisError, Value, aio::MultiplexedConnection};
-use tokio::time::Instant;
+use tokio::{task::coop::unconstrained, time::Instant};
 
 use super::{
     Inner,
@@ -261,7 +261,9 @@ pub(super) async fn exchange(
 
 async fn send(redis: &mut MultiplexedConnection, request: &Cmd, pipelined: Pipelined) -> Result<Value, RedisError> {
     if !pipelined.asking && pipelined.wait_for_replicas.is_none() {
-        return redis.send_packed_command(request).await;
+        // A task that has used up its budget of cooperative scheduling would send the request in a later turn, behind
+        // requests of calls that it made later.
+        return unconstrained(redis.send_packed_command(request)).await;
     }
     Box::pin(send_pipelined(redis, request, pipelined)).await
 }
