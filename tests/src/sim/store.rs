@@ -188,7 +188,17 @@ impl Store {
         let number = |at: usize| whole(word(at));
         let writes = matches!(
             &*name,
-            "SET" | "GETEX" | "HSET" | "HINCRBY" | "DEL" | "HDEL" | "PEXPIRE" | "ZADD" | "ZREM" | "ZREMRANGEBYSCORE"
+            "SET"
+                | "GETEX"
+                | "HSET"
+                | "HINCRBY"
+                | "DEL"
+                | "HDEL"
+                | "PEXPIRE"
+                | "ZADD"
+                | "ZREM"
+                | "ZPOPMIN"
+                | "ZREMRANGEBYSCORE"
         );
         if writes && self.refuses == Refuses::ReadOnly {
             return Err("READONLY You can't write against a read only replica.".to_owned());
@@ -354,6 +364,12 @@ impl Store {
                 Answer::Int(old.is_none().into())
             }
             "ZREM" => self.remove_members(key, |_, known| words[2..].iter().any(|member| member == known))?,
+            "ZPOPMIN" => {
+                let head = self.sorted(key)?.and_then(|all| all.first().cloned());
+                let Some((score, member)) = head else { return Ok(Answer::List(Vec::new())) };
+                self.remove_members(key, |_, known| *known == member)?;
+                Answer::List(vec![member, score.to_string()])
+            }
             "ZREMRANGEBYSCORE" => {
                 let most = number(3)?;
                 self.remove_members(key, |score, _| score <= most)?

@@ -9,12 +9,20 @@ local removed = remove(KEYS[1], ARGV[1])
 -- Only tenures of an explicit owner can share the lock.
 local alone = removed and ARGV[1]:sub(1, 1) ~= '='
 local is_free = alone or (removed or left) and redis.call('EXISTS', KEYS[1]) == 0
-if is_free and redis.call('EXISTS', KEYS[3]) == 0 then
-  announce(ARGV[4], ARGV[7])
-  is_free = false
-end
 if not is_free then return removed and 1 or 0 end
+local entry, waits
+if ARGV[6] == '0' then
+  waits = redis.call('EXISTS', KEYS[3]) == 1
+else
+  entry = redis.call('ZPOPMIN', KEYS[3])[1]
+  waits = entry
+end
+if not waits then
+  announce(ARGV[4], ARGV[7])
+  return removed and 1 or 0
+end
 
 -- Functions of the rest.
-if not hand_over(KEYS[1], KEYS[2], ARGV[3], KEYS[3], KEYS[4], ARGV[5], ARGV[6], ARGV[7]) then announce(ARGV[4], ARGV[7]) end
+local passed = hand_over(KEYS[1], KEYS[2], ARGV[3], KEYS[3], KEYS[4], ARGV[5], ARGV[6], ARGV[7], entry)
+if not passed then announce(ARGV[4], ARGV[7]) end
 return removed and 1 or 0

@@ -32,16 +32,27 @@ local function first(queue, alive, now, micros)
   end
 end
 -- Makes the first waiter the holder of a free lock, for no longer than its client counts as alive, and notifies that
--- client alone. `handover`: "0" to only notify it. False if nobody waits.
-local function hand_over(key, counter, counter_ttl, queue, alive, wake, handover, sharded)
-  local entry, alive_until, now, micros = first(queue, alive)
-  if not entry then return false end
-  if handover ~= '0' then
-    local ttl, field = entry:match('^(%d+)/[^/]*/(.*)$')
-    redis.call('ZREM', queue, entry)
-    draw(counter, counter_ttl, now, micros, '0')
-    put(key, field, string.format('%.0f', math.min(ttl, math.ceil((alive_until - now) / 1000))))
+-- client alone. False if nobody waits. `handover`: "0" to only notify it. `entry`: the first entry, if the script has
+-- taken it out of the queue.
+local function hand_over(key, counter, counter_ttl, queue, alive, wake, handover, sharded, entry)
+  if handover == '0' then
+    entry = first(queue, alive)
+    if entry then announce(wake .. ':' .. client_of(entry), sharded) end
+    return entry
   end
-  announce(wake .. ':' .. client_of(entry), sharded)
-  return true
+  local now, micros = clock()
+  entry = entry or redis.call('ZPOPMIN', queue)[1]
+  while entry do
+    -- This and `first` read the same entries.
+    local ttl, client, field = entry:match('^(%d+)/([^/]*)/(.*)$')
+    local alive_until = client and tonumber(redis.call('ZSCORE', alive, client) or 0) or 0
+    if alive_until > now then
+      draw(counter, counter_ttl, now, micros, '0')
+      put(key, field, math.min(ttl, math.ceil((alive_until - now) / 1000)))
+      announce(wake .. ':' .. client, sharded)
+      return true
+    end
+    entry = redis.call('ZPOPMIN', queue)[1]
+  end
+  return false
 end

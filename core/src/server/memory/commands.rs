@@ -226,6 +226,13 @@ impl Commands<'_> {
         Ok(removed)
     }
 
+    /// Removes the first member.
+    pub(super) fn zpopmin(&mut self, key: &str) -> Result<Option<String>, Fault> {
+        let Some((member, _)) = self.zend(key, false)? else { return Ok(None) };
+        self.zrem(key, &member)?;
+        Ok(Some(member))
+    }
+
     /// Removes the members with this score or less.
     pub(super) fn zrem_until(&mut self, key: &str, score: i64) -> Result<(), Fault> {
         while let Some((member, _)) = self.zend(key, false)?.filter(|(_, least)| *least <= score) {

@@ -301,15 +301,24 @@ impl Wired<'_> {
 
     /// `hand_over` of `lua/queue.lua`
     fn hand_over(&mut self, to: &HandOver<'_>) -> Result<bool, Fault> {
-        let Some((entry, alive_until)) = self.first(to.queue, to.alive)? else { return Ok(false) };
-        let (ttl, client, field) = parse_entry(&entry).ok_or_else(|| unusable(to.queue))?;
-        if to.handover != "0" {
-            self.redis.zrem(to.queue, &entry)?;
-            self.draw(to.counter, to.counter_ttl, 0)?;
-            self.put(to.key, field, number(ttl)?.min((alive_until - self.redis.time() + 999) / 1000))?;
+        if to.handover == "0" {
+            let Some((entry, _)) = self.first(to.queue, to.alive)? else { return Ok(false) };
+            let (_, client, _) = parse_entry(&entry).ok_or_else(|| unusable(to.queue))?;
+            self.redis.publish(&format!("{}:{client}", to.wake));
+            return Ok(true);
         }
-        self.redis.publish(&format!("{}:{client}", to.wake));
-        Ok(true)
+        let now = self.redis.time();
+        while let Some(entry) = self.redis.zpopmin(to.queue)? {
+            let Some((ttl, client, field)) = parse_entry(&entry) else { continue };
+            let alive_until = self.redis.zscore(to.alive, client)?.unwrap_or_default();
+            if alive_until > now {
+                self.draw(to.counter, to.counter_ttl, 0)?;
+                self.put(to.key, field, number(ttl)?.min((alive_until - now + 999) / 1000))?;
+                self.redis.publish(&format!("{}:{client}", to.wake));
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// `lua/enter.lua`
