@@ -187,10 +187,13 @@ mod switched {
                 )],
                 (Self::RestOwned, "rest") => &[("rename(KEYS[1], ARGV[1], ARGV[2], ARGV[3])\n", "")],
                 (Self::PlaceAnew, "queue") => &[("if not ticket then", "if true then")],
-                (Self::DeadPlaceKept, "queue") => &[(
-                    "if alive_until > now then return entry, alive_until,",
-                    "if true then return entry, now + 5000000,",
-                )],
+                (Self::DeadPlaceKept, "queue") => &[
+                    (
+                        "if alive_until > now then return entry, alive_until,",
+                        "if true then return entry, now + 5000000,",
+                    ),
+                    ("if alive_until > now then\n", "alive_until = now + 5000000\n    if true then\n"),
+                ],
                 (Self::TryBarges, "enter") => {
                     &[("if not head then return grant() end", "if not head or ARGV[6] == '0' then return grant() end")]
                 }

@@ -606,6 +606,38 @@ fn a_user_that_may_not_set_a_ttl_writes_no_lock() {
 }
 
 #[tokio::test]
+async fn a_release_that_is_denied_is_warned_of_once() {
+    let rules = documented();
+    let server = Server::start();
+    let less = ["reset".to_owned()].into_iter().chain(rules.server.iter().filter(|one| *one != "+hdel").cloned());
+    permit(&server, &less.collect::<Vec<_>>());
+    let (client, warned) = watched(&[as_user(&server.url())], |_| {});
+    for name in ["x", "y"] {
+        let lease = client.lock(name, options(|_| {})).unwrap().acquire().await.unwrap();
+        assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Unconfirmed);
+    }
+    let warnings = locked(&warned).clone();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].contains("cannot release locks") && warnings[0].contains("hdel"), "{warnings:?}");
+}
+
+/// Not until `patience` is over, like a replica that is down.
+#[tokio::test]
+async fn a_grant_that_may_not_wait_for_replicas_fails_at_once() {
+    let rules = documented();
+    let server = Server::start();
+    permit(&server, &["reset".to_owned()].into_iter().chain(rules.server).collect::<Vec<_>>());
+    let (client, _) = watched(&[as_user(&server.url())], |config| {
+        config.min_replicas = 1;
+        config.patience = LONG * 60;
+    });
+    let lock = client.lock("x", options(|_| {})).unwrap();
+    let failed = tokio::time::timeout(LONG, lock.acquire()).await.expect("it does not wait").unwrap_err();
+    let LockError::Unavailable { causes, .. } = failed else { panic!("{failed}") };
+    assert!(causes[0].forbidden && causes[0].cause.contains("WAIT"), "{causes:?}");
+}
+
+#[tokio::test]
 async fn a_subscription_that_is_denied_is_warned_of_once() {
     let rules = documented();
     let server = Server::start();

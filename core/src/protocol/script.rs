@@ -20,6 +20,12 @@ pub struct Script {
 }
 
 impl Script {
+    /// Whether the script ends a tenure: its key stays until its TTL if the script fails.
+    pub(crate) fn ends_tenure(&self) -> bool {
+        let (_, name) = self.name.rsplit_once('/').unwrap_or(("", self.name));
+        matches!(name, "release" | "leave" | "rest")
+    }
+
     /// `own`: the name and the source of what the scripts of its family share in addition to those of the wire.
     fn new(wire: Wire, name: &'static str, own: (&str, &str), body: &str) -> Self {
         let prelude = match wire {

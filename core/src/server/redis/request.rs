@@ -145,7 +145,14 @@ impl Inner {
         sent.set(connection.id.clone())?;
         let whole = Whole { call, sent: Some(sent) };
         let value = self.request(connection, &command, Some(whole), timeout, pipelined).await?;
-        self.check_reply(connection, reply_to_call(value, call))
+        let reply = self.check_reply(connection, reply_to_call(value, call));
+        if let Err(error) = &reply
+            && error.kind == NodeErrorKind::Forbidden
+            && call.script.ends_tenure()
+        {
+            self.warn("release".to_owned(), || format!("cannot release locks, which stay until their ttl: {error}"));
+        }
+        reply
     }
 
     /// Checks a reply. If it shows that the server is no longer a master, ends the connection.
@@ -287,7 +294,7 @@ async fn send_pipelined(
     Ok(match (pipelined.wait_for_replicas, acknowledged) {
         // Only a grant needs an acknowledgement.
         (Some((needed, limit)), Some(acknowledged)) if granted(&value) => {
-            shortfall(needed, limit, acknowledged).map_or(value, |detail| error_reply(&detail))
+            shortfall(needed, limit, acknowledged).map_or(value, |error| error_reply(&error))
         }
         _ => value,
     })
@@ -298,23 +305,25 @@ fn granted(value: &Value) -> bool {
     script_reply(value.clone()).is_ok_and(|reply| is_grant(&reply))
 }
 
-/// Returns the error text if too few replicas acknowledged, otherwise `None`.
+/// Returns an error's code and text if too few replicas acknowledged, otherwise `None`.
 fn shortfall(needed: u32, limit: Duration, reply: Value) -> Option<String> {
     match reply {
         Value::Int(count) if count >= i64::from(needed) => None,
         Value::Int(count) => {
             let limit = limit.as_millis();
-            Some(format!("only {count} of {needed} replicas acknowledged the lock within {limit} ms"))
+            Some(format!("ERR only {count} of {needed} replicas acknowledged the lock within {limit} ms"))
         }
-        Value::ServerError(error) => Some(format!("WAIT: {}", error_from_reply(&error).detail)),
-        _ => Some("WAIT: unexpected kind of reply".to_owned()),
+        Value::ServerError(error) => {
+            Some(format!("{} WAIT: {}", error.code(), error.details().unwrap_or_default().trim_end()))
+        }
+        _ => Some("ERR WAIT: unexpected kind of reply".to_owned()),
     }
 }
 
-/// Builds an error reply, as a server sends it.
-fn error_reply(detail: &str) -> Value {
+/// Builds an error reply from its code and text, as a server sends it.
+fn error_reply(error: &str) -> Value {
     // The crate has no other way to make one.
-    let error = redis::parse_redis_value(format!("-ERR {detail}\r\n").as_bytes());
+    let error = redis::parse_redis_value(format!("-{error}\r\n").as_bytes());
     error.unwrap_or(Value::Nil)
 }
 
