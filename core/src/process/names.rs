@@ -22,9 +22,21 @@ pub(crate) fn host() -> String {
 
 /// The name of this program: that of the script or class, if an interpreter runs one.
 pub(crate) fn program() -> String {
-    let given: Vec<String> = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
+    let given = arguments();
     let started = given.first().is_some_and(|first| !first.is_empty());
     if started { program_of(&given) } else { std::env::current_exe().map(|path| file_name(&path)).unwrap_or_default() }
+}
+
+/// The arguments with which this process was started.
+fn arguments() -> Vec<String> {
+    let given: Vec<String> = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
+    if !given.is_empty() {
+        return given;
+    }
+    // musl does not tell them to a shared library, such as one that an interpreter loads. Linux ends each with a zero.
+    let line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    let line = line.strip_suffix(&[0]).unwrap_or(&line);
+    line.split(|byte| *byte == 0).map(|argument| String::from_utf8_lossy(argument).into_owned()).collect()
 }
 
 /// An interpreter, and how its arguments name what it runs.

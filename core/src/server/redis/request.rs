@@ -294,7 +294,7 @@ async fn send_pipelined(
     Ok(match (pipelined.wait_for_replicas, acknowledged) {
         // Only a grant needs an acknowledgement.
         (Some((needed, limit)), Some(acknowledged)) if granted(&value) => {
-            shortfall(needed, limit, acknowledged).map_or(value, |error| error_reply(&error))
+            shortfall(needed, limit, acknowledged).map_or(value, |(code, text)| error_reply(&code, &text))
         }
         _ => value,
     })
@@ -306,24 +306,25 @@ fn granted(value: &Value) -> bool {
 }
 
 /// Returns an error's code and text if too few replicas acknowledged, otherwise `None`.
-fn shortfall(needed: u32, limit: Duration, reply: Value) -> Option<String> {
+fn shortfall(needed: u32, limit: Duration, reply: Value) -> Option<(String, String)> {
+    let failed = |text| Some(("ERR".to_owned(), text));
     match reply {
         Value::Int(count) if count >= i64::from(needed) => None,
         Value::Int(count) => {
             let limit = limit.as_millis();
-            Some(format!("ERR only {count} of {needed} replicas acknowledged the lock within {limit} ms"))
+            failed(format!("only {count} of {needed} replicas acknowledged the lock within {limit} ms"))
         }
         Value::ServerError(error) => {
-            Some(format!("{} WAIT: {}", error.code(), error.details().unwrap_or_default().trim_end()))
+            Some((error.code().to_owned(), format!("WAIT: {}", error.details().unwrap_or_default().trim_end())))
         }
-        _ => Some("ERR WAIT: unexpected kind of reply".to_owned()),
+        _ => failed("WAIT: unexpected kind of reply".to_owned()),
     }
 }
 
 /// Builds an error reply from its code and text, as a server sends it.
-fn error_reply(error: &str) -> Value {
+fn error_reply(code: &str, text: &str) -> Value {
     // The crate has no other way to make one.
-    let error = redis::parse_redis_value(format!("-{error}\r\n").as_bytes());
+    let error = redis::parse_redis_value(format!("-{code} {text}\r\n").as_bytes());
     error.unwrap_or(Value::Nil)
 }
 
