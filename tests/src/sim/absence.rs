@@ -290,7 +290,7 @@ impl Actor {
         let queued = result.is_none() && self.absence.by_host;
         let longest = (self.plan.max_ttl / 6).min(Duration::from_secs(5)) + self.plan.reply_timeout * 3;
         let until = if queued { host::here() + longest.mul_f64(1.1).as_nanos() as Time } else { host::here() };
-        world::with(|world| world.checks.tried(number, self.host, until));
+        let earlier = world::with(|world| world.checks.tried(number, self.host, until))?;
         match result {
             None => {
                 note(self.host, "gave up", || format!("attaching {name}"));
@@ -321,9 +321,9 @@ impl Actor {
                 if expired && too_slow {
                     world::with(|world| world.checks.ended(host::here(), number));
                 }
-                if let (LockError::Lost { .. }, false) = (&error, ended) {
+                if let (LockError::Lost { .. }, Some(attempt), false) = (&error, attempt, ended) {
                     world::with(|world| {
-                        let (tried, dead) = ((number, attempt), world.dead.clone());
+                        let (tried, dead) = ((number, attempt, &earlier), world.dead.clone());
                         world.checks.attach_lost((started, host::here()), &self.plan, tried, self.host, &dead);
                     });
                 }

@@ -47,6 +47,8 @@ pub struct Checks {
     pub void: BTreeSet<String>,
     /// The client of each tenure.
     pub fields: BTreeMap<String, usize>,
+    /// For each field that was replaced by an attach on some server, those that replaced it.
+    takers: BTreeMap<String, BTreeSet<String>>,
     /// For each tenure with a `min_hold`, from when to when the lock may become free, if it is released before.
     min_holds: BTreeMap<String, (Time, Time)>,
     /// Until when each released lock stays taken, and the token of its last holder.
@@ -400,6 +402,9 @@ impl Checks {
         if let ("attach" | "read_write/attach" | "semaphore/attach", Ok(Reply::Int(left))) = (name, reply) {
             let (left, new) = (u64::try_from(*left).unwrap_or_default(), usize::from(name == "attach"));
             self.detach(now, &call.args[new], left * (SECOND / 1000));
+            if matches!(reply, Ok(Reply::Int(0..))) {
+                self.takers.entry(call.args[1 - new].clone()).or_default().insert(call.args[new].clone());
+            }
         }
         // A request that a frozen server or a broken network held up begins the rest late.
         if let (Some((rest, ttl)), Ok(Reply::Int(1))) = (rest(call), reply) {
@@ -534,34 +539,34 @@ impl Checks {
         self.again.contains(&self.texts[number].field)
     }
 
-    /// A user's attach has ended. It may still have an effect on the servers until `until`.
-    pub fn tried(&mut self, number: usize, host: usize, until: Time) {
+    /// A user's attach has ended. It may still have an effect on the servers until `until`. Returns until when the
+    /// earlier ones of each client may.
+    pub fn tried(&mut self, number: usize, host: usize, until: Time) -> BTreeMap<usize, Time> {
         let text = &mut self.texts[number];
+        let earlier = text.tried.clone();
         text.busy -= 1;
         let known = text.tried.entry(host).or_default();
         *known = until.max(*known);
+        earlier
     }
 
     /// I13: an attach with no other attempt in between found the lease lost, although its text is good. An earlier
     /// attempt makes the lease look lost until that attempt is undone; a client's own attach waits for that. Without
     /// the right to `CLIENT KILL` a slow request may arrive after the request that undoes it. On a quorum, two attempts
     /// may each get too few nodes, and give them up: then the text is spent. `started`: when the attach was called;
-    /// `dead`: the clients whose process was killed.
+    /// `earlier`: what [`Self::tried`] returned; `dead`: the clients whose process was killed.
     pub fn attach_lost(
         &mut self,
         (started, now): (Time, Time),
         plan: &Plan,
-        (number, attempt): (usize, Option<usize>),
+        (number, attempt, earlier): (usize, usize, &BTreeMap<usize, Time>),
         host: usize,
         dead: &[bool],
     ) {
+        let text = &self.texts[number];
         let undone_for_good = plan.allows_kill && !self.is_repeated(number);
-        let text = &mut self.texts[number];
-        let (good, left) = (text.is_good(now), text.until.saturating_sub(now));
-        if plan.nodes > 1 {
-            text.until = text.until.min(now);
-        }
-        if !plan.present() || !good || attempt.is_none_or(|attempt| text.begun > attempt) || !undone_for_good {
+        let split = plan.nodes > 1 && self.takers.get(&text.field).is_some_and(|takers| takers.len() > 1);
+        if !plan.present() || !text.is_good(now) || text.begun > attempt || !undone_for_good || split {
             return;
         }
         let limit = 2 * SECOND + 3 * plan.reply_timeout.as_nanos() as Time;
@@ -569,8 +574,8 @@ impl Checks {
             let idle = !dead[*other] && !self.stopped.contains(other);
             *other == host && started >= *last || idle && started > self.trouble.max(*last) + limit
         };
-        if text.tried.iter().all(undone) {
-            let (lock, token, left) = (&text.lock, text.token, left as f64 / 1e9);
+        if earlier.iter().all(undone) {
+            let (lock, token, left) = (&text.lock, text.token, (text.until - now) as f64 / 1e9);
             let what = format!("I13 host {host} could not attach {lock} with token {token}, good for {left:.3} s more");
             self.violated(now, what);
         }
