@@ -43,8 +43,10 @@ impl Nodes {
             let (ran, gate, up) = (ran.clone(), gate.clone(), up.clone());
             let answer = move |call: &ScriptCall| {
                 if node == NODES - 1 {
+                    // Read first: the test opens the node as soon as it sees the script.
+                    let is_up = *up.borrow();
                     ran.lock().push(call.script.name);
-                    if !*up.borrow() {
+                    if !is_up {
                         return Err(NodeError::new(NodeErrorKind::NotRun, "down"));
                     }
                 }
