@@ -150,11 +150,13 @@ class Packer:
         crates = [self.release.crate, self.release.program.crate]
         packages = [f"--package={crate}" for crate in crates]
         how = [] if verify else ["--no-verify"]
-        # --allow-dirty, so that a change can be tried before it is committed.
-        run(["cargo", "package", "--locked", "--quiet", "--allow-dirty", *how, *packages], cwd=ROOT)
-        made = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "package"
-        for crate in crates:
-            shutil.copy(made / f"{crate}-{version()}.crate", folder)
+        # In a folder of its own: cargo takes a version of a crate for unchanged, and would verify the program with an
+        # earlier state of the library. --allow-dirty, so that a change can be tried before it is committed.
+        with tempfile.TemporaryDirectory() as made:
+            how += [f"--target-dir={made}", "--allow-dirty"]
+            run(["cargo", "package", "--locked", "--quiet", *how, *packages], cwd=ROOT)
+            for crate in crates:
+                shutil.copy(Path(made, "package", f"{crate}-{version()}.crate"), folder)
 
     def archives(self) -> None:
         """Make an archive of each program, for users who want no package."""
