@@ -181,6 +181,14 @@ fn read_write_locks() {
     contended("read_write_locks", Kind::ReadWrite { shares_tokens: true }).run().expect_turns();
 }
 
+/// So many readers in each process that their calls go together.
+#[test]
+fn crowds_of_readers() {
+    let _turn = turn();
+    let kind = Kind::ReadWrite { shares_tokens: true };
+    Campaign { names: 2, tasks: 48, ..contended("crowds_of_readers", kind) }.run().expect_turns();
+}
+
 #[test]
 fn read_write_locks_on_five_servers() {
     let _turn = turn();

@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures_util::future::join_all;
 use redlock::{Client, Config, Event, Lease, LockError, LockOptions, LostReason, Owner, ReleaseOutcome, Ttl};
 use redlock_tests::{
     clients::{client_with, options},
@@ -145,6 +146,27 @@ async fn a_held_lock_moves_with_its_slot() {
     assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
     let left: i64 = cluster.servers()[to].command(&["EXISTS", "x"]);
     assert_eq!(left, 0);
+}
+
+/// Calls that go together are redirected together, and each finds the new owner of the slot.
+#[tokio::test]
+async fn a_crowd_of_readers_follows_its_slot() {
+    let cluster = Cluster::start(3, 0);
+    let client = on(cluster.url());
+    let lock = client.read_write_lock("x", LockOptions::default()).unwrap();
+    let lease = lock.read().acquire().await.unwrap();
+    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+    let (from, to) = (cluster.owner("x"), cluster.another("x"));
+    cluster.begin_move("x", to);
+    cluster.end_move("x", from, to);
+    let leases: Vec<Lease> =
+        join_all((0..100).map(|_| lock.read().acquire())).await.into_iter().map(Result::unwrap).collect();
+    assert_eq!(cluster.servers()[to].command::<usize>(&["HLEN", "x"]), 101);
+    cluster.begin_move("x", from);
+    cluster.end_move("x", to, from);
+    for outcome in join_all(leases.iter().map(Lease::release)).await {
+        assert_eq!(outcome.unwrap(), ReleaseOutcome::Released);
+    }
 }
 
 /// Acquires a fair lock with clients of these URLs, one behind the other, and sends the number of each that got it. Each

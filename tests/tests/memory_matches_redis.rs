@@ -146,8 +146,15 @@ impl Outcome {
         }
     }
 
-    /// Splits a vote into a list of its parts. A counter may be no number.
+    /// Splits a vote, or each vote of a list, into a list of its parts. A counter may be no number.
     fn spelled_out(self) -> Self {
+        if let Self::Reply(Reply::List(votes)) = self {
+            let each = votes.into_iter().map(|vote| match Self::Reply(vote).spelled_out() {
+                Self::Reply(vote) => vote,
+                Self::WrongType | Self::Failed => unreachable!("a vote stays one"),
+            });
+            return Self::Reply(Reply::List(each.collect()));
+        }
         let Self::Reply(Reply::Text(text)) = &self else { return self };
         let one = |text: &str| text.parse().map_or_else(|_| Reply::Text(text.to_owned()), Reply::Int);
         // Slots have a token each.
@@ -424,7 +431,8 @@ impl Diff {
                 Outcome::Failed
             }
         };
-        let admits = ["acquire", "enter", "read_write/read", "read_write/write", "read_write/upgrade"];
+        let admits =
+            ["acquire", "enter", "read_write/read", "read_write/read_batch", "read_write/write", "read_write/upgrade"];
         if admits.contains(&script.name) || GRANT_SLOTS.contains(&script.name) {
             (redis, memory) = (redis.spelled_out(), memory.spelled_out());
         }
@@ -608,9 +616,10 @@ impl Diff {
         let arguments = [resolve(0), resolve(1)];
         let outcomes = self.both(script, keys, arguments.clone());
         let seen = match (script.name, &outcomes[0]) {
-            ("renew" | "read_write/renew" | "semaphore/renew", Outcome::Reply(Reply::List(list))) => {
-                list.iter().map(|reply| Outcome::Reply(reply.clone()).code()).collect()
-            }
+            (
+                "renew" | "read_write/renew" | "semaphore/renew" | "read_write/read_batch" | "read_write/leave_batch",
+                Outcome::Reply(Reply::List(list)),
+            ) => list.iter().map(|reply| Outcome::Reply(reply.clone()).code()).collect(),
             (_, outcome) => vec![outcome.code()],
         };
         for code in seen {
@@ -888,13 +897,16 @@ impl Diff {
         let (ttl, client) = (self.pick(&TTLS), self.pick(&CLIENTS));
         match self.random.u32(..100) {
             0..44 => {
-                let script = if self.chance(60) { &all.read } else { &all.write };
+                let mut script = if self.chance(60) { &all.read } else { &all.write };
                 keys.extend(queues);
                 args.extend(waiting);
                 let lease = self.pick(&["0", "900000", "7200000"]);
                 args.extend([same(ttl), same(client), same(lease), same("0")]);
                 if self.chance(10) {
                     self.guard(&mut keys, &mut args);
+                } else if script.name == "read_write/read" && self.chance(40) {
+                    args.extend(self.others(&field));
+                    script = &all.read_batch;
                 }
                 Step::Call { script, keys, args }
             }
@@ -902,7 +914,12 @@ impl Diff {
                 keys.extend(queues);
                 args.extend(waiting);
                 let entry = format!("{}/{client}/{}", self.pick(&TTLS), if how == "i" { "" } else { &field });
-                args.push(same(if self.chance(70) { "" } else { &entry }));
+                let was_granted = self.chance(70);
+                args.push(same(if was_granted { "" } else { &entry }));
+                if was_granted && self.chance(40) {
+                    args.extend(self.others(&field));
+                    return Step::Call { script: &all.leave_batch, keys, args };
+                }
                 Step::Call { script: &all.leave, keys, args }
             }
             64..67 => {
@@ -928,17 +945,7 @@ impl Diff {
                 args.extend([granted, Arg::Counter([1, 1000, 3_600_000_000][self.random.usize(..3)])]);
                 Step::Call { script: &all.bump, keys, args }
             }
-            79..85 => {
-                let (mut keys, mut args) = (Vec::new(), Vec::new());
-                for i in 0..self.random.usize(..4) {
-                    let lock = if i == 0 { lock } else { self.pick(&READ_WRITE) };
-                    keys.extend([lock.to_owned(), note(lock), readers(lock)]);
-                    let field = self.field(held);
-                    let ttl = if self.chance(30) { "0" } else { self.pick(&TTLS) };
-                    args.extend([same(&field), same(ttl), same(&notes(lock))]);
-                }
-                Step::Call { script: &all.renew, keys, args }
-            }
+            79..85 => self.renew_inside(lock, held),
             85..89 => {
                 keys.push(note(lock));
                 let token = Arg::Counter(self.pick(&["-1000", "0", "1000"]).parse().expect("a number"));
@@ -975,6 +982,26 @@ impl Diff {
                 Step::Call { script: &scripts(Wire::Redisson).acquire, keys, args }
             }
         }
+    }
+
+    fn renew_inside(&mut self, lock: &str, held: &[String]) -> Step {
+        let (mut keys, mut args) = (Vec::new(), Vec::new());
+        for i in 0..self.random.usize(..4) {
+            let lock = if i == 0 { lock } else { self.pick(&READ_WRITE) };
+            keys.extend([lock.to_owned(), note(lock), readers(lock)]);
+            let field = self.field(held);
+            let ttl = if self.chance(30) { "0" } else { self.pick(&TTLS) };
+            args.extend([same(&field), same(ttl), same(&notes(lock))]);
+        }
+        Step::Call { script: &read_write_scripts().renew, keys, args }
+    }
+
+    /// Some of the readers beside `field`, one at least.
+    fn others(&mut self, field: &str) -> Vec<Arg> {
+        let mut others = READERS.into_iter().filter(|reader| *reader != field).map(same).collect::<Vec<_>>();
+        self.random.shuffle(&mut others);
+        others.truncate(self.random.usize(1..4));
+        others
     }
 
     /// A request about a semaphore, or another change to its keys.
@@ -1310,6 +1337,10 @@ const EXPECTED: &[&str] = &[
     "read_write/read Redisson 1",
     "read_write/read Redisson 2",
     "read_write/read Redisson 3",
+    "read_write/read_batch Redisson 0",
+    "read_write/read_batch Redisson 1",
+    "read_write/leave_batch Redisson 0",
+    "read_write/leave_batch Redisson 1",
     "read_write/write Redisson 0",
     "read_write/write Redisson 1",
     "read_write/leave Redisson 0",

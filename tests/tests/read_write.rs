@@ -11,9 +11,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures_util::poll;
+use futures_util::{future::join_all, poll};
 use redlock::{
-    Client, Config, Identity, Kind, Lease, LockError, LockOptions, LostReason, Owner, ReadWriteLock, Request, Ttl, Wire,
+    Client, Config, Identity, Kind, Lease, LockError, LockOptions, LostReason, Owner, ReadWriteLock, ReleaseOutcome,
+    Request, Ttl, Wire,
 };
 use redlock_tests::{
     PATIENCE,
@@ -53,14 +54,14 @@ fn waiting(server: &Server, queue: &str) -> usize {
     server.command(&["ZCARD", &format!("redlock_{queue}:{{x}}")])
 }
 
-/// Acquires in the background. The waiter has its place when this returns.
-/// How many messages a server has published.
-fn published(server: &Server) -> usize {
+/// How often a server ran a command.
+fn runs(server: &Server, command: &str) -> usize {
     let stats: String = server.command(&["INFO", "commandstats"]);
-    let calls = stats.split_once("cmdstat_publish:calls=").and_then(|(_, rest)| rest.split(',').next()?.parse().ok());
-    calls.unwrap_or_default()
+    let calls = stats.split_once(&format!("cmdstat_{command}:calls="));
+    calls.and_then(|(_, rest)| rest.split(',').next()?.parse().ok()).unwrap_or_default()
 }
 
+/// Acquires in the background. The waiter has its place when this returns.
 async fn waits(server: &Server, client: &Client, queue: &str) -> JoinHandle<Lease> {
     let before = waiting(server, queue);
     let lock = lock(client);
@@ -68,6 +69,35 @@ async fn waits(server: &Server, client: &Client, queue: &str) -> JoinHandle<Leas
     let waiter = tokio::spawn(async move { half.acquire().await.unwrap() });
     until(PATIENCE, "it has a place", || waiting(server, queue) == before + 1).await;
     waiter
+}
+
+/// The calls of a crowd go together: it makes few requests, and a writer gets in behind it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crowd_of_readers_makes_few_requests() {
+    const CROWD: usize = 300;
+    let mut server = Server::start();
+    let (client, other) = (client(&server), client(&server));
+    // Both halves' scripts are known to the server.
+    for _ in 0..2 {
+        released(reader(&client).await).await;
+    }
+    let before = runs(&server, "evalsha");
+    let lock = lock(&client);
+    server.freeze();
+    let mut readers: Vec<_> = (0..CROWD).map(|_| Box::pin(lock.read().acquire())).collect();
+    for reader in &mut readers {
+        assert!(poll!(reader).is_pending());
+    }
+    server.thaw();
+    let held: Vec<Lease> = join_all(readers).await.into_iter().map(Result::unwrap).collect();
+    assert!(runs(&server, "evalsha") - before <= 20, "{} requests", runs(&server, "evalsha") - before);
+    assert!(held.iter().all(|lease| lease.token() == held[0].token()));
+    assert_eq!(server.command::<usize>(&["HLEN", "x"]), CROWD + 1);
+    let writer = waits(&server, &other, "wqueue").await;
+    let left = join_all(held.iter().map(Lease::release)).await;
+    assert!(left.iter().all(|outcome| *outcome.as_ref().unwrap() == ReleaseOutcome::Released));
+    released(writer.await.unwrap()).await;
+    nothing_stays(PATIENCE, &server).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -481,10 +511,10 @@ async fn on_a_quorum_a_writer_that_waits_holds_new_readers_back() {
     let impatient = lock_with(&two, |options| options.wait = Some(Duration::from_millis(500))).unwrap();
     let given_up = tokio::spawn(async move { impatient.write().acquire().await });
     until(PATIENCE, "every node knows", || servers.iter().all(|server| waiting(server, "wqueue") == 1)).await;
-    let before: Vec<usize> = servers.iter().map(published).collect();
+    let before: Vec<usize> = servers.iter().map(|server| runs(server, "publish")).collect();
     assert!(matches!(given_up.await.unwrap(), Err(LockError::Timeout { .. })));
     until(PATIENCE, "no node knows of it", || servers.iter().all(|server| waiting(server, "wqueue") == 0)).await;
-    assert!(servers.iter().zip(&before).all(|(server, before)| published(server) > *before));
+    assert!(servers.iter().zip(&before).all(|(server, before)| runs(server, "publish") > *before));
     released(reader(&two).await).await;
     released(first).await;
     for server in &servers {

@@ -67,14 +67,19 @@ impl Protocol {
             proposal: proposal.to_string(),
         };
         let call = joined(script, [self.tenure_lists(label), self.waiting_lists(label), admission.lists()]);
-        ScriptCall { replicas: self.settings.config.min_replicas, ..self.with_marker_check(call) }
+        let call = ScriptCall { replicas: self.settings.config.min_replicas, ..self.with_marker_check(call) };
+        let goes_with_others = label.primitive.reads() && call.replicas == 0 && !call.identify;
+        ScriptCall { batch: goes_with_others.then_some(&scripts.read_batch), ..call }
     }
 
     /// Ends a tenure, or gives up its place.
     pub(super) fn leave_read_write(&self, label: Label<'_>, entry: Option<&QueueEntry>) -> ScriptCall {
         let departure = LeaveEntry { entry: entry.map(QueueEntry::text).unwrap_or_default() };
         let parts = [self.tenure_lists(label), self.waiting_lists(label), departure.lists()];
-        joined(&read_write_scripts().leave, parts)
+        let scripts = read_write_scripts();
+        let goes_with_others = label.primitive.reads() && entry.is_none();
+        let batch = goes_with_others.then_some(&scripts.leave_batch);
+        ScriptCall { batch, ..joined(&scripts.leave, parts) }
     }
 
     /// Ends a writer's tenure, but leaves the lock taken for `time`.

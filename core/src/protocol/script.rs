@@ -23,7 +23,7 @@ impl Script {
     /// Whether the script ends a tenure: its key stays until its TTL if the script fails.
     pub(crate) fn ends_tenure(&self) -> bool {
         let (_, name) = self.name.rsplit_once('/').unwrap_or(("", self.name));
-        matches!(name, "release" | "leave" | "rest")
+        matches!(name, "release" | "leave" | "leave_batch" | "rest")
     }
 
     /// `own`: the name and the source of what the scripts of its family share in addition to those of the wire.
@@ -45,6 +45,9 @@ impl Script {
         Self { name, wire, source, sha }
     }
 }
+
+/// The line of a script for several calls that the script for one call replaces.
+const FOR_ONE: &str = "  -- The script for one.\n";
 
 /// A line of a script. The functions that only the lines below it need are defined there, so that a run that ends above
 /// it does not create them.
@@ -93,8 +96,9 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').filter(|word| !word.is_empty())
 }
 
+/// Defines a set of scripts. `several of one`: the script `several` contains the script `one`.
 macro_rules! scripts {
-    ($(#[$doc:meta])* $set:ident in $folder:literal with $own:expr; $($name:ident),* $(,)?) => {
+    ($(#[$doc:meta])* $set:ident in $folder:literal with $own:expr; $($name:ident $(of $one:ident)?),* $(,)?) => {
         $(#[$doc])*
         #[derive(Debug)]
         pub struct $set { $(#[doc = concat!("`lua/", $folder, stringify!($name), ".lua`")] pub $name: Script,)* }
@@ -105,7 +109,8 @@ macro_rules! scripts {
                     wire,
                     concat!($folder, stringify!($name)),
                     $own,
-                    include_str!(concat!("lua/", $folder, stringify!($name), ".lua")),
+                    &include_str!(concat!("lua/", $folder, stringify!($name), ".lua"))
+                        $(.replace(FOR_ONE, include_str!(concat!("lua/", $folder, stringify!($one), ".lua"))))?,
                 ),)* }
             }
 
@@ -126,7 +131,7 @@ scripts! {
 scripts! {
     /// The scripts of a read/write lock, which both wires write alike.
     ReadWriteScripts in "read_write/" with ("read_write", include_str!("lua/read_write.lua"));
-    read, write, leave, rest, downgrade, upgrade, bump, renew, repair, end, inspect, attach,
+    read, read_batch of read, write, leave, leave_batch of leave, rest, downgrade, upgrade, bump, renew, repair, end, inspect, attach,
 }
 
 scripts! {
@@ -229,13 +234,17 @@ pub struct ScriptCall {
     /// On a cluster the address of the server that runs it, as [`NodeInfo`](crate::NodeInfo) has it; `None`: the one
     /// that serves its keys.
     pub server: Option<Arc<str>>,
+    /// The script that makes several such calls at once, if there is one. They differ only in the first ARGV; its call
+    /// is [`batch_of`](Self::batch_of).
+    pub batch: Option<&'static Script>,
 }
 
 impl ScriptCall {
     /// A call to which the node adds no arguments.
     pub fn new(script: &'static Script, keys: Vec<String>, args: Vec<String>) -> Self {
         let (keys, args) = (Arc::new(keys), Arc::new(args));
-        Self { script, keys, args, identify: false, while_moving: WhileMoving::Wait, replicas: 0, server: None }
+        let while_moving = WhileMoving::Wait;
+        Self { script, keys, args, identify: false, while_moving, replicas: 0, server: None, batch: None }
     }
 
     /// Appends KEYS and ARGV.
@@ -244,6 +253,25 @@ impl ScriptCall {
         Arc::make_mut(&mut self.keys).extend(keys);
         Arc::make_mut(&mut self.args).extend(args);
         self
+    }
+
+    /// Whether it differs from another call only in the first ARGV, and may go with it in one call of [`batch`](Self::batch).
+    pub(crate) fn goes_with(&self, other: &Self) -> bool {
+        let is_same_batch = matches!((self.batch, other.batch), (Some(one), Some(two)) if std::ptr::eq(one, two));
+        is_same_batch && self.keys == other.keys && self.args.get(1..) == other.args.get(1..)
+    }
+
+    /// The call that makes this one for each of several first ARGV, at least one. If it is only one, that is this call
+    /// with it.
+    pub(crate) fn batch_of(&self, firsts: &[&str]) -> Self {
+        let mut call = self.clone();
+        let args = Arc::make_mut(&mut call.args);
+        if let (Some((first, others)), Some(arg)) = (firsts.split_first(), args.first_mut()) {
+            (*first).clone_into(arg);
+            args.extend(others.iter().map(|other| (*other).to_owned()));
+            call.script = self.batch.filter(|_| !others.is_empty()).unwrap_or(self.script);
+        }
+        call
     }
 }
 

@@ -42,6 +42,8 @@ use crate::{
     server::NodeErrorKind,
 };
 
+mod batches;
+
 /// The reply time-out in tests that wait for it.
 const SHORT: Duration = Duration::from_millis(500);
 

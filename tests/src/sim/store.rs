@@ -242,7 +242,11 @@ impl Store {
                 Answer::Int(there.into())
             }
             "SET" => {
-                let gets = words.iter().skip(3).any(|word| word == "GET");
+                let has = |option: &str| words.iter().skip(3).any(|word| word == option);
+                let gets = has("GET");
+                if has("NX") && self.entry(key).is_some() {
+                    return Ok(Answer::Nothing);
+                }
                 let before = if gets { self.text(key)? } else { None };
                 let expires = match word(3) {
                     "PX" if number(4)? <= 0 => return Err("ERR invalid expire time in 'set' command".to_owned()),
@@ -287,7 +291,7 @@ impl Store {
             }
             "HSET" if words.len() > 4 => {
                 self.hash(key)?;
-                self.for_each_pair(words)?
+                self.for_each_pair(words, 2)?
             }
             "HSET" | "HINCRBY" => {
                 let (field, value) = (word(2), word(3));
@@ -323,11 +327,11 @@ impl Store {
         })
     }
 
-    /// Runs a command that has several pairs of arguments once for each. Returns the sum of its replies.
-    fn for_each_pair(&mut self, words: &[String]) -> Result<Answer, String> {
+    /// Runs a command that has several pairs of arguments, from `first` on, once for each. Returns the sum of its replies.
+    fn for_each_pair(&mut self, words: &[String], first: usize) -> Result<Answer, String> {
         let mut sum = 0;
-        for pair in words[2..].chunks(2) {
-            let one = [words[0].clone(), words[1].clone(), pair[0].clone(), pair[1].clone()];
+        for pair in words[first..].chunks(2) {
+            let one = [&words[..first], pair].concat();
             if let Answer::Int(reply) = self.command(&one)? {
                 sum += reply;
             }
@@ -342,7 +346,11 @@ impl Store {
         Ok(match name {
             "ZADD" if words.len() > 4 && !["XX", "GT"].contains(&word(2)) => {
                 self.sorted(key)?;
-                self.for_each_pair(words)?
+                self.for_each_pair(words, 2)?
+            }
+            "ZADD" if words.len() > 5 && word(2) == "GT" && word(3) != "XX" => {
+                self.sorted(key)?;
+                self.for_each_pair(words, 3)?
             }
             "ZADD" => {
                 let options = words[2..].iter().take_while(|word| ["XX", "GT"].contains(&&***word)).count();

@@ -22,11 +22,11 @@ local function reads(reader, now)
   return tonumber(redis.call('ZSCORE', readers, reader) or 0) > now
 end
 local function writes(writer) return redis.call('HEXISTS', lock, writer .. ':write') == 1 end
--- Writes the key that Redisson checks for a reader. `is_new`: it has no lease yet. The first write of an acquire: SET is
--- refused when memory is full, but not after another write.
-local function put_reader_key(reader, ttl, is_new)
+-- Writes the key that Redisson checks for a reader, or extends its TTL to `ttl` ms. The first write of an acquire: SET
+-- is refused when memory is full, but not after another write.
+local function put_reader_key(reader, ttl)
   local redisson_key = reader_key(reader)
-  if is_new or redis.call('PTTL', redisson_key) < tonumber(ttl) then redis.call('SET', redisson_key, '1', 'PX', ttl) end
+  if not redis.call('SET', redisson_key, '1', 'PX', ttl, 'NX') then keep(redisson_key, ttl) end
 end
 -- Lets a reader in that has its key, or extends its lease to `ttl` ms. `pttl`: the TTL of the lock.
 local function put_reader(reader, ttl, now, pttl)
@@ -107,7 +107,7 @@ local function let_readers_in(now, micros)
         redis.call('ZREM', readers_queue, entry)
         local lease = math.min(ttl, math.ceil((alive_until - now) / 1000))
         lease = string.format('%.0f', lease)
-        put_reader_key(reader, lease, true)
+        put_reader_key(reader, lease)
         put_reader(reader, lease, now, pttl)
         pttl = math.max(pttl, tonumber(lease))
       end

@@ -71,8 +71,10 @@ impl State {
             "learn" => lock.redis.learn(given),
             "provision" => lock.redis.provision(given),
             "read_write/read" => lock.read(given),
+            "read_write/read_batch" => lock.each(&keys, &args, 11, Wired::read),
             "read_write/write" => lock.write(given),
             "read_write/leave" => lock.leave_read_write(given),
+            "read_write/leave_batch" => lock.each(&keys, &args, 8, Wired::leave_read_write),
             "read_write/rest" => lock.rest_read_write(given),
             "read_write/downgrade" => lock.downgrade(given),
             "read_write/upgrade" => lock.upgrade(given),
@@ -142,6 +144,27 @@ impl Commands<'_> {
 struct Wired<'a> {
     wire: Wire,
     redis: Commands<'a>,
+}
+
+impl Wired<'_> {
+    /// Makes several calls of a script that differ only in their first argument. Behind the `shared` arguments of the
+    /// first call are the first arguments of the others.
+    fn each(
+        &mut self,
+        keys: &[String],
+        args: &[String],
+        shared: usize,
+        one: impl Fn(&mut Self, Arguments<'_>) -> Result<Reply, Fault>,
+    ) -> Result<Reply, Fault> {
+        let (shared, others) = args.split_at_checked(shared).ok_or_else(missing)?;
+        let mut replies = vec![one(self, Arguments::new(keys, shared))?];
+        for first in others {
+            let mut its = shared.to_vec();
+            first.clone_into(&mut its[0]);
+            replies.push(one(self, Arguments::new(keys, &its))?);
+        }
+        Ok(Reply::List(replies))
+    }
 }
 
 /// The functions of the preludes, `lua/wire_*.lua`.

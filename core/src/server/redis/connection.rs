@@ -16,7 +16,7 @@ use futures_util::{
 use redis::aio::MultiplexedConnection;
 use tokio::{runtime::Handle, sync::Notify, task::JoinSet, time::Instant};
 
-use super::{Inner, State, identify::Facts};
+use super::{Inner, State, batch::Batches, identify::Facts};
 #[cfg(target_os = "linux")]
 use crate::process::host_io;
 use crate::{
@@ -102,6 +102,7 @@ pub(super) struct Connection {
     /// The number of requests that wait until others are answered.
     pub(super) queued: AtomicUsize,
     pub(super) answers: Notify,
+    pub(super) batches: Batches,
     /// The time of the last request.
     used: Mutex<Instant>,
     /// Clean-ups and the probe: they outlive their callers, but not the connection.
@@ -130,6 +131,7 @@ impl Connection {
             probing: AtomicBool::new(false),
             queued: AtomicUsize::new(0),
             answers: Notify::new(),
+            batches: Batches::default(),
             used: Mutex::new(Instant::now()),
             tasks: Mutex::new(JoinSet::new()),
         }

@@ -1,7 +1,7 @@
 //! A node that is a Redis or Valkey server. Only this folder uses the `redis` crate, which multiplexes requests on a
 //! connection and parses replies; it never resends a request. This folder decides when to connect, wait and give up:
-//! `health` decides whether requests are sent at all, `connection` has the connections, `request` sends requests, and
-//! `order` runs clean-ups after them.
+//! `health` decides whether requests are sent at all, `connection` has the connections, `request` sends requests,
+//! `batch` and `together` make one of many, and `order` runs clean-ups after them.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -33,6 +33,7 @@ use crate::{
     url::{Address, Endpoint},
 };
 
+mod batch;
 mod cluster;
 mod connect;
 mod connection;
@@ -53,6 +54,7 @@ mod request;
 mod sentinel;
 mod setup;
 mod target;
+mod together;
 
 pub(crate) use self::{cluster::ClusterNode, probe::Probe};
 use self::{

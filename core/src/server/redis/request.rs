@@ -6,11 +6,13 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt;
 use redis::{Cmd, Pipeline, RedisError, Value, aio::MultiplexedConnection};
 use tokio::{task::coop::unconstrained, time::Instant};
 
 use super::{
     Inner,
+    batch::Way,
     connection::{Connection, Lane, MOST_UNANSWERED, Outstanding},
     errors::{
         broken_connection_error, closed_error, error_from_reply, not_run_error, redirect_error, reply_timeout_error,
@@ -40,6 +42,12 @@ pub(super) struct Pipelined {
     pub(super) wait_for_replicas: Option<(u32, Duration)>,
 }
 
+impl Pipelined {
+    fn is_empty(self) -> bool {
+        !self.asking && self.wait_for_replicas.is_none()
+    }
+}
+
 impl Inner {
     /// Runs a script. `redirected_by_ask`: whether -ASK redirected the request here, during the migration of its slot.
     pub(super) async fn run(
@@ -67,20 +75,11 @@ impl Inner {
         sent: &SentOn,
         pipelined: Pipelined,
     ) -> Result<Reply, NodeError> {
-        /// Gives up the request, if it is still unsent, when its caller is dropped.
-        struct Caller(Option<SentOn>);
-        impl Drop for Caller {
-            fn drop(&mut self) {
-                if let Some(sent) = self.0.take() {
-                    sent.close();
-                }
-            }
-        }
-        let mut caller = Caller(Some(sent.clone()));
+        let mut caller = GivenUp::new(sent);
         let (inner, call, sent) = (Arc::clone(self), call.clone(), sent.clone());
         let run = async move { inner.run_after_earlier(&call, timeout, &sent, pipelined).await };
         let reply = runtime::spawn_in_background(run).await.unwrap_or_else(|| Err(closed_error()));
-        caller.0 = None;
+        caller.ended();
         reply
     }
 
@@ -141,11 +140,17 @@ impl Inner {
         if connection.unanswered.load(SeqCst) >= MOST_UNANSWERED {
             Box::pin(self.wait_for_room(connection, timeout)).await?;
         }
-        let command = command("EVALSHA", &call.script.sha, call, &connection.facts);
-        sent.set(connection.id.clone())?;
-        let whole = Whole { call, sent: Some(sent) };
-        let value = self.request(connection, &command, Some(whole), timeout, pipelined).await?;
-        let reply = self.check_reply(connection, reply_to_call(value, call));
+        let reply = match self.way(connection, call, sent, pipelined) {
+            Way::Alone(_under_way) => {
+                let command = command("EVALSHA", &call.script.sha, call, &connection.facts);
+                sent.set(connection.id.clone())?;
+                let whole = Whole { call, sent: Some(sent) };
+                let value = self.request(connection, &command, Some(whole), timeout, pipelined).await?;
+                reply_to_call(value, call)
+            }
+            Way::Together(place) => Box::pin(self.reply_in_batch(connection, place, timeout, sent)).await,
+        };
+        let reply = self.check_reply(connection, reply);
         if let Err(error) = &reply
             && error.kind == NodeErrorKind::Forbidden
             && call.script.ends_tenure()
@@ -153,6 +158,23 @@ impl Inner {
             self.warn("release".to_owned(), || format!("cannot release locks, which stay until their ttl: {error}"));
         }
         reply
+    }
+
+    /// Decides whether a call goes alone, or together with others.
+    fn way<'a>(
+        self: &Arc<Self>,
+        connection: &'a Arc<Connection>,
+        call: &ScriptCall,
+        sent: &SentOn,
+        pipelined: Pipelined,
+    ) -> Way<'a> {
+        if call.batch.is_none() || !pipelined.is_empty() {
+            connection.batches.send_before(call);
+            return Way::Alone(None);
+        }
+        connection.batches.way(call, sent, |collected| {
+            Arc::clone(self).send_batch(Arc::clone(connection), call.clone(), collected).boxed()
+        })
     }
 
     /// Checks a reply. If it shows that the server is no longer a master, ends the connection.
@@ -227,13 +249,40 @@ impl Inner {
             }
             None => {
                 if timeout == self.reply_timeout {
-                    match connection.lane {
-                        Lane::Of(Driver::Background) => self.overdue(connection.number(), since),
-                        Lane::Of(_) | Lane::Replicated => self.lane_overdue(since),
-                    }
+                    self.late(connection, since);
                 }
                 Err(reply_timeout_error(timeout))
             }
+        }
+    }
+
+    /// The reply to a request of this time did not come within the reply time-out.
+    pub(super) fn late(self: &Arc<Self>, connection: &Connection, since: Instant) {
+        match connection.lane {
+            Lane::Of(Driver::Background) => self.overdue(connection.number(), since),
+            Lane::Of(_) | Lane::Replicated => self.lane_overdue(since),
+        }
+    }
+}
+
+/// Gives up a request, if it is still unsent, when its caller is dropped.
+pub(super) struct GivenUp(Option<SentOn>);
+
+impl GivenUp {
+    pub(super) fn new(sent: &SentOn) -> Self {
+        Self(Some(sent.clone()))
+    }
+
+    /// The request has ended.
+    pub(super) fn ended(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for GivenUp {
+    fn drop(&mut self) {
+        if let Some(sent) = self.0.take() {
+            sent.close();
         }
     }
 }
@@ -267,7 +316,7 @@ pub(super) async fn exchange(
 }
 
 async fn send(redis: &mut MultiplexedConnection, request: &Cmd, pipelined: Pipelined) -> Result<Value, RedisError> {
-    if !pipelined.asking && pipelined.wait_for_replicas.is_none() {
+    if pipelined.is_empty() {
         // A task that has used up its budget of cooperative scheduling would send the request in a later turn, behind
         // requests of calls that it made later.
         return unconstrained(redis.send_packed_command(request)).await;

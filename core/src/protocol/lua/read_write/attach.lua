@@ -23,6 +23,6 @@ redis.call('HDEL', lock, old)
 redis.call('ZREM', readers, old)
 redis.call('DEL', reader_key(old))
 local text = string.format('%.0f', ttl)
-put_reader_key(field, text, true)
+put_reader_key(field, text)
 put_reader(field, text, now, redis.call('PTTL', lock))
 return ttl

@@ -8,7 +8,7 @@ if not writes(field) then return reads(field, now) and 1 or 0 end
 redis.call('HDEL', lock, field .. ':write')
 redis.call('DEL', readers)
 local ttl = string.format('%.0f', pttl)
-put_reader_key(field, ttl, true)
+put_reader_key(field, ttl)
 put_reader(field, ttl, now, pttl)
 if handover == 'i' then announce(channel, sharded, '1') else let_readers_in(now, micros) end
 return 1

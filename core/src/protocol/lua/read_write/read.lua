@@ -15,8 +15,7 @@ end
 local pttl = redis.call('PTTL', lock)
 local mode = mode_of(pttl)
 local function let_in()
-  put_reader_key(field, ttl, not mode)
-  if not mode then redis.call('DEL', readers) end
+  put_reader_key(field, ttl)
   local token = token_to_read(micros)
   put_reader(field, ttl, now, pttl)
   return '1 ' .. token .. ' ' .. micros

@@ -47,16 +47,12 @@ impl Wired<'_> {
         self.redis.hexists(of.lock, &format!("{writer}:write"))
     }
 
-    /// `pttl`: the TTL of the lock. `is_new`: the reader has no lease yet.
-    fn put_reader(
-        &mut self,
-        of: &ReadWriteTenure<&str>,
-        reader: &str,
-        ttl: i64,
-        (pttl, is_new): (i64, bool),
-    ) -> Result<(), Fault> {
+    /// `pttl`: the TTL of the lock.
+    fn put_reader(&mut self, of: &ReadWriteTenure<&str>, reader: &str, ttl: i64, pttl: i64) -> Result<(), Fault> {
         let key = reader_key(of, reader);
-        if is_new || self.redis.pttl(&key) < ttl {
+        if self.redis.exists(&key) {
+            self.keep(&key, ttl);
+        } else {
             self.redis.set_px(&key, "1".to_owned(), ttl)?;
         }
         self.redis.hset(of.lock, "mode", "read")?;
@@ -143,7 +139,7 @@ impl Wired<'_> {
                     if waiting.handover == "1" {
                         self.redis.zrem(waiting.readers_queue, &entry)?;
                         let lease = number(ttl)?.min((alive_until - now + 999) / 1000);
-                        self.put_reader(of, reader, lease, (pttl, true))?;
+                        self.put_reader(of, reader, lease, pttl)?;
                         pttl = pttl.max(lease);
                     }
                     if !notified.iter().any(|known| known == client) {
@@ -228,7 +224,7 @@ impl Wired<'_> {
         let (now, mut pttl, mode) = (self.redis.time(), self.redis.pttl(of.lock), self.mode_of(&of)?);
         let (entry, ttl, place_ttl) = (format!("{ttl}/{client}/{}", of.field), number(ttl)?, number(place_ttl)?);
         if mode.as_deref() == Some("read") && self.reads(&of, of.field)? {
-            self.put_reader(&of, of.field, ttl, (pttl, false))?;
+            self.put_reader(&of, of.field, ttl, pttl)?;
             return Ok(vote(GRANTED, self.token_to_read(&of)?, now));
         }
         if pttl == -1 {
@@ -240,11 +236,8 @@ impl Wired<'_> {
             let mine = first.writer.is_none()
                 || mode.is_none() && waiting.handover != "i" && self.readers_come_first(&first, &waiting)?;
             if mine {
-                if mode.is_none() {
-                    self.redis.del(of.readers);
-                }
                 let token = self.token_to_read(&of)?;
-                self.put_reader(&of, of.field, ttl, (pttl, mode.is_none()))?;
+                self.put_reader(&of, of.field, ttl, pttl)?;
                 if first.reader.is_some() {
                     self.redis.zrem(waiting.readers_queue, &entry)?;
                     if self.redis.exists(waiting.readers_queue) {
@@ -430,7 +423,7 @@ impl Wired<'_> {
         }
         self.redis.hdel(of.lock, &format!("{}:write", of.field))?;
         self.redis.del(of.readers);
-        self.put_reader(&of, of.field, pttl, (pttl, true))?;
+        self.put_reader(&of, of.field, pttl, pttl)?;
         if waiting.handover == "i" {
             self.redis.publish(waiting.channel);
         } else {
@@ -558,7 +551,7 @@ impl Wired<'_> {
         if mode.is_none() {
             self.redis.del(of.readers);
         }
-        self.put_reader(&of, of.field, ttl, (pttl, false))?;
+        self.put_reader(&of, of.field, ttl, pttl)?;
         code(READER_EXTENDED)
     }
 
@@ -593,7 +586,7 @@ impl Wired<'_> {
         self.redis.hdel(of.lock, old)?;
         self.redis.zrem(of.readers, old)?;
         self.redis.del(&reader_key(&of, old));
-        self.put_reader(&of, of.field, ttl, (pttl, true))?;
+        self.put_reader(&of, of.field, ttl, pttl)?;
         Ok(Reply::Int(ttl))
     }
 
