@@ -45,9 +45,15 @@ impl<'a> Arguments<'a> {
         self.keys.map(String::as_str).collect()
     }
 
+    /// The arguments behind those that were read.
+    pub(crate) fn other_args(self) -> Vec<&'a str> {
+        self.args.map(String::as_str).collect()
+    }
+
     /// The arguments behind the flag of [`Protocol::flagged`].
-    pub(crate) fn behind_flag(self) -> Vec<&'a str> {
-        self.args.skip(1).map(String::as_str).collect()
+    pub(crate) fn behind_flag(mut self) -> Vec<&'a str> {
+        self.arg();
+        self.other_args()
     }
 }
 

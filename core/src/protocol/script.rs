@@ -23,7 +23,7 @@ impl Script {
     /// Whether the script ends a tenure: its key stays until its TTL if the script fails.
     pub(crate) fn ends_tenure(&self) -> bool {
         let (_, name) = self.name.rsplit_once('/').unwrap_or(("", self.name));
-        matches!(name, "release" | "leave" | "leave_batch" | "rest")
+        matches!(name, "release" | "leave" | "rest")
     }
 
     /// `own`: the name and the source of what the scripts of its family share in addition to those of the wire.
@@ -131,7 +131,8 @@ scripts! {
 scripts! {
     /// The scripts of a read/write lock, which both wires write alike.
     ReadWriteScripts in "read_write/" with ("read_write", include_str!("lua/read_write.lua"));
-    read, read_batch of read, write, leave, leave_batch of leave, rest, downgrade, upgrade, bump, renew, repair, end, inspect, attach,
+    read, read_batch of read, write, leave, leave_batch of leave, rest, downgrade, upgrade, bump, renew, repair, end,
+    inspect, attach,
 }
 
 scripts! {

@@ -71,10 +71,10 @@ impl State {
             "learn" => lock.redis.learn(given),
             "provision" => lock.redis.provision(given),
             "read_write/read" => lock.read(given),
-            "read_write/read_batch" => lock.each(&keys, &args, 11, Wired::read),
+            "read_write/read_batch" => lock.read_each(&keys, &args),
             "read_write/write" => lock.write(given),
             "read_write/leave" => lock.leave_read_write(given),
-            "read_write/leave_batch" => lock.each(&keys, &args, 8, Wired::leave_read_write),
+            "read_write/leave_batch" => lock.leave_each(&keys, &args),
             "read_write/rest" => lock.rest_read_write(given),
             "read_write/downgrade" => lock.downgrade(given),
             "read_write/upgrade" => lock.upgrade(given),
@@ -147,20 +147,23 @@ struct Wired<'a> {
 }
 
 impl Wired<'_> {
-    /// Makes several calls of a script that differ only in their first argument. Behind the `shared` arguments of the
-    /// first call are the first arguments of the others.
+    /// Makes several calls of a script that differ only in their first argument. Behind the arguments of the first call,
+    /// which `read` reads, are the first arguments of the others.
     fn each(
         &mut self,
         keys: &[String],
         args: &[String],
-        shared: usize,
+        read: impl FnOnce(&mut Arguments<'_>) -> Option<()>,
         one: impl Fn(&mut Self, Arguments<'_>) -> Result<Reply, Fault>,
     ) -> Result<Reply, Fault> {
-        let (shared, others) = args.split_at_checked(shared).ok_or_else(missing)?;
+        let mut others = Arguments::new(keys, args);
+        read(&mut others).ok_or_else(missing)?;
+        let others = others.other_args();
+        let shared = &args[..args.len() - others.len()];
         let mut replies = vec![one(self, Arguments::new(keys, shared))?];
         for first in others {
             let mut its = shared.to_vec();
-            first.clone_into(&mut its[0]);
+            (*first).clone_into(&mut its[0]);
             replies.push(one(self, Arguments::new(keys, &its))?);
         }
         Ok(Reply::List(replies))

@@ -13,10 +13,10 @@ use futures_util::{
     FutureExt,
     future::{Shared, WeakShared},
 };
-use redis::aio::MultiplexedConnection;
+use redis::{RedisError, Value, aio::MultiplexedConnection};
 use tokio::{runtime::Handle, sync::Notify, task::JoinSet, time::Instant};
 
-use super::{Inner, State, batch::Batches, identify::Facts};
+use super::{Inner, State, batch::Batches, errors::broken_connection_error, identify::Facts};
 #[cfg(target_os = "linux")]
 use crate::process::host_io;
 use crate::{
@@ -234,9 +234,16 @@ impl<'a> Outstanding<'a> {
         Self { of: Tied::new((inner, connection)), since, answered: false }
     }
 
-    /// Ends the request with a reply.
-    pub(super) fn answered(mut self) {
-        self.answered = true;
+    /// Ends the request with what came back. An error ends the connection.
+    pub(super) fn ended(mut self, value: Result<Value, RedisError>) -> Result<Value, NodeError> {
+        self.answered = value.is_ok();
+        value.map_err(|error| {
+            let error = broken_connection_error(&error);
+            if let Some((inner, connection)) = self.of.get() {
+                inner.broke(connection.number(), &error.detail);
+            }
+            error
+        })
     }
 }
 

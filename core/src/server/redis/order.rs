@@ -13,10 +13,7 @@ use tokio::{sync::oneshot, time::Instant};
 use super::{
     Inner,
     connection::{Connection, MOST_UNANSWERED, Outstanding},
-    errors::{
-        broken_connection_error, closed_error, connect_timeout_error, error_from_reply, reply_timeout_error,
-        too_many_unanswered_error,
-    },
+    errors::{closed_error, connect_timeout_error, error_from_reply, reply_timeout_error, too_many_unanswered_error},
     health::Health,
     replies::reply_to_call,
     request::{Pipelined, Whole, command, exchange},
@@ -176,17 +173,8 @@ impl Inner {
                 value = exchange(connection, &command, Some(whole), Pipelined::default()).await;
             }
         }
-        match value {
-            Ok(value) => {
-                outstanding.answered();
-                self.check_reply(connection, reply_to_call(value, call))
-            }
-            Err(error) => {
-                let error = broken_connection_error(&error);
-                self.broke(connection.number(), &error.detail);
-                Err(error)
-            }
-        }
+        let value = outstanding.ended(value)?;
+        self.check_reply(connection, call, reply_to_call(value, call))
     }
 
     /// Requests the server to close a connection; returns false if it refuses. Returns true without a reply: the call

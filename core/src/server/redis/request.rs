@@ -15,8 +15,7 @@ use super::{
     batch::Way,
     connection::{Connection, Lane, MOST_UNANSWERED, Outstanding},
     errors::{
-        broken_connection_error, closed_error, error_from_reply, not_run_error, redirect_error, reply_timeout_error,
-        too_many_unanswered_error,
+        closed_error, error_from_reply, not_run_error, redirect_error, reply_timeout_error, too_many_unanswered_error,
     },
     identify::Facts,
     replies::{reply_to_call, script_reply},
@@ -150,14 +149,7 @@ impl Inner {
             }
             Way::Together(place) => Box::pin(self.reply_in_batch(connection, place, timeout, sent)).await,
         };
-        let reply = self.check_reply(connection, reply);
-        if let Err(error) = &reply
-            && error.kind == NodeErrorKind::Forbidden
-            && call.script.ends_tenure()
-        {
-            self.warn("release".to_owned(), || format!("cannot release locks, which stay until their ttl: {error}"));
-        }
-        reply
+        self.check_reply(connection, call, reply)
     }
 
     /// Decides whether a call goes alone, or together with others.
@@ -177,13 +169,19 @@ impl Inner {
         })
     }
 
-    /// Checks a reply. If it shows that the server is no longer a master, ends the connection.
+    /// Checks the reply to a call. If it shows that the server is no longer a master, ends the connection.
     pub(super) fn check_reply(
         self: &Arc<Self>,
         connection: &Connection,
+        call: &ScriptCall,
         reply: Result<Reply, NodeError>,
     ) -> Result<Reply, NodeError> {
         match reply {
+            Err(error) if error.kind == NodeErrorKind::Forbidden && call.script.ends_tenure() => {
+                let detail = || format!("cannot release locks, which stay until their ttl: {error}");
+                self.warn("release".to_owned(), detail);
+                Err(error)
+            }
             Err(error) if error.hint == Some(Hint::Replica) && self.target.can_fail_over() => {
                 self.broke(connection.number(), "became a replica");
                 Err(not_run_error("became a replica"))
@@ -237,23 +235,13 @@ impl Inner {
         let since = outstanding.since;
         let exchange = pin!(exchange(connection, command, whole, pipelined));
         let reply = within_limit(connection.id.driver, timeout, exchange).await;
-        match reply {
-            Some(Ok(value)) => {
-                outstanding.answered();
-                Ok(value)
+        let Some(value) = reply else {
+            if timeout == self.reply_timeout {
+                self.late(connection, since);
             }
-            Some(Err(error)) => {
-                let error = broken_connection_error(&error);
-                self.broke(connection.number(), &error.detail);
-                Err(error)
-            }
-            None => {
-                if timeout == self.reply_timeout {
-                    self.late(connection, since);
-                }
-                Err(reply_timeout_error(timeout))
-            }
-        }
+            return Err(reply_timeout_error(timeout));
+        };
+        outstanding.ended(value)
     }
 
     /// The reply to a request of this time did not come within the reply time-out.

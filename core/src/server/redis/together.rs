@@ -13,7 +13,7 @@ use super::{
     Inner,
     batch::{Collected, LONGEST_COLLECTION, Member, Place},
     connection::{Connection, Outstanding},
-    errors::{broken_connection_error, not_run_error, reply_timeout_error},
+    errors::{not_run_error, reply_timeout_error},
     replies::reply_to_call,
     request::{GivenUp, Pipelined, command, exchange},
     within_limit,
@@ -90,12 +90,7 @@ impl Inner {
                 value = exchange(&connection, &whole, None, Pipelined::default()).await;
             }
         }
-        let value = value.map_err(|error| {
-            let error = broken_connection_error(&error);
-            self.broke(connection.number(), &error.detail);
-            error
-        })?;
-        outstanding.answered();
+        let value = outstanding.ended(value)?;
         let mut replies = vec![None; members.len()];
         if sent.is_empty() {
             return Ok(Arc::new(replies));

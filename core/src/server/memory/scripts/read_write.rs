@@ -213,6 +213,26 @@ fn reader_key(of: &ReadWriteTenure<&str>, reader: &str) -> String {
 
 /// The scripts.
 impl Wired<'_> {
+    /// `lua/read_write/read_batch.lua`
+    pub(super) fn read_each(&mut self, keys: &[String], args: &[String]) -> Result<Reply, Fault> {
+        let read = |given: &mut Arguments<'_>| {
+            ReadWriteTenure::read(given)?;
+            Waiting::read(given)?;
+            EnterReadWrite::read(given).map(drop)
+        };
+        self.each(keys, args, read, Self::read)
+    }
+
+    /// `lua/read_write/leave_batch.lua`
+    pub(super) fn leave_each(&mut self, keys: &[String], args: &[String]) -> Result<Reply, Fault> {
+        let read = |given: &mut Arguments<'_>| {
+            ReadWriteTenure::read(given)?;
+            Waiting::read(given)?;
+            LeaveEntry::read(given).map(drop)
+        };
+        self.each(keys, args, read, Self::leave_read_write)
+    }
+
     /// `lua/read_write/read.lua`
     pub(super) fn read(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
         let of = ReadWriteTenure::read(&mut given).ok_or_else(missing)?;
