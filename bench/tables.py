@@ -300,8 +300,8 @@ def fair(results: dict[str, Any]) -> str:
         prose(
             "Many waiters of one process wait for a fair lock, which is then released. A hand-over is the script that "
             "releases the lock and hands it to the next waiter; it is compared with the mean of the two scripts of an "
-            "acquire and a release without waiters. A connection has 1024 unanswered requests at most; calls that wait "
-            "for room keep no order."
+            "acquire and a release without waiters. A connection has 1024 unanswered requests at most; further "
+            "calls wait in their order."
         )
         if queue
         else "",

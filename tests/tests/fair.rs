@@ -87,14 +87,16 @@ async fn waiters_are_served_in_the_order_of_their_requests() {
     }
 }
 
-/// More calls than one turn of a task may make by tokio's cooperative scheduling: 128.
+/// More calls than one turn of a task may make by tokio's cooperative scheduling, 128, and more than a connection carries
+/// at once, 1 024.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_calls_of_one_task_are_served_in_their_order() {
+    const CALLS: usize = 2_500;
     let server = Server::start();
     let client = client([server.url()]);
     let held = fair(&client).acquire().await.unwrap();
     let served = RefCell::new(Vec::new());
-    let waiters = join_all((0..500).map(|number| {
+    let waiters = join_all((0..CALLS).map(|number| {
         let (client, served) = (&client, &served);
         async move {
             let lease = fair(client).acquire().await.unwrap();
@@ -103,12 +105,12 @@ async fn the_calls_of_one_task_are_served_in_their_order() {
         }
     }));
     let holder = async {
-        until(PATIENCE, "all wait", || queued(&server) == 500).await;
+        until(PATIENCE, "all wait", || queued(&server) == CALLS).await;
         held.release().await.unwrap();
     };
     join(waiters, holder).await;
     let served = served.into_inner();
-    assert_eq!(served.len(), 500);
+    assert_eq!(served.len(), CALLS);
     assert!(served.is_sorted(), "{served:?}");
     client.close().await;
 }

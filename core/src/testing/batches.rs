@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// As many calls as go alone before others are collected.
-const ALONE: usize = 8;
+pub(super) const ALONE: usize = 8;
 
 const ONE: &str = "redis.call('RPUSH', KEYS[1], ARGV[1]) return ARGV[1]";
 /// Behind the first two arguments are the first arguments of the other calls.
@@ -28,7 +28,7 @@ fn scripts() -> [&'static Script; 2] {
 }
 
 /// A call for the list `lock`. Calls of the same `like` may go together.
-fn push(what: usize, like: &str) -> ScriptCall {
+pub(super) fn push(what: usize, like: &str) -> ScriptCall {
     let [one, many] = scripts();
     let args = vec![what.to_string(), like.to_owned()];
     ScriptCall { batch: Some(many), ..ScriptCall::new(one, vec!["lock".to_owned()], args) }
@@ -39,37 +39,37 @@ fn calls(count: usize) -> Vec<ScriptCall> {
     (0..count).map(|what| push(what, "like")).collect()
 }
 
-fn text(number: usize) -> Reply {
+pub(super) fn text(number: usize) -> Reply {
     Reply::Text(number.to_string())
 }
 
-fn list(server: &Server) -> Vec<usize> {
+pub(super) fn list(server: &Server) -> Vec<usize> {
     let all: Vec<String> = server.command(&["LRANGE", "lock", "0", "-1"]);
     all.iter().map(|text| text.parse().unwrap()).collect()
 }
 
 /// How many batches ran.
-fn batches(server: &Server) -> usize {
+pub(super) fn batches(server: &Server) -> usize {
     let count: Option<usize> = server.command(&["GET", "batches"]);
     count.unwrap_or_default()
 }
 
-type Pending = BoxFuture<Result<Reply, NodeError>>;
+pub(super) type Pending = BoxFuture<Result<Reply, NodeError>>;
 
 /// A call that was made, and on which connection it was sent.
-struct Made {
-    reply: Pending,
-    sent: SentOn,
+pub(super) struct Made {
+    pub(super) reply: Pending,
+    pub(super) sent: SentOn,
 }
 
 /// A server, and a node that is connected to it.
-struct Setting {
-    server: Server,
-    tested: Tested,
+pub(super) struct Setting {
+    pub(super) server: Server,
+    pub(super) tested: Tested,
 }
 
 impl Setting {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let server = Server::start();
         let tested = Tested::new(&server.url());
         for script in [ONE, MANY] {
@@ -80,19 +80,19 @@ impl Setting {
     }
 
     /// Makes a call, and polls it once.
-    fn make(&self, call: ScriptCall) -> Made {
+    pub(super) fn make(&self, call: ScriptCall) -> Made {
         let sent = SentOn::default();
         let mut reply = self.tested.node.eval(Driver::Background, call, PATIENCE, sent.clone());
         assert!(futures_util::FutureExt::now_or_never(&mut reply).is_none(), "the server is frozen");
         Made { reply, sent }
     }
 
-    fn make_all(&self, calls: Vec<ScriptCall>) -> Vec<Made> {
+    pub(super) fn make_all(&self, calls: Vec<ScriptCall>) -> Vec<Made> {
         calls.into_iter().map(|call| self.make(call)).collect()
     }
 }
 
-async fn replies(made: Vec<Made>) -> Vec<Result<Reply, NodeError>> {
+pub(super) async fn replies(made: Vec<Made>) -> Vec<Result<Reply, NodeError>> {
     join_all(made.into_iter().map(|made| made.reply)).await
 }
 

@@ -43,6 +43,7 @@ use crate::{
 };
 
 mod batches;
+mod room;
 
 /// The reply time-out in tests that wait for it.
 const SHORT: Duration = Duration::from_millis(500);

@@ -17,9 +17,7 @@ use std::{
     time::Duration,
 };
 
-use futures_util::{FutureExt, future::Shared};
-use tokio::sync::oneshot;
-
+use super::deferred::{Deferred, Input, Output};
 use crate::{
     protocol::script::{Reply, Script, ScriptCall},
     server::{BoxFuture, NodeError, SentOn},
@@ -34,9 +32,9 @@ const MOST_TOGETHER: usize = 64;
 pub(super) const LONGEST_COLLECTION: Duration = Duration::from_millis(5);
 
 /// The replies to the calls of a batch, in their order; `None` for a call that was given up before it was sent.
-pub(super) type Replies = Shared<BoxFuture<Result<Arc<Vec<Option<Reply>>>, NodeError>>>;
-/// Receives the calls of a batch once it must be sent.
-pub(super) type Collected = oneshot::Receiver<Vec<Member>>;
+pub(super) type Replies = Result<Arc<Vec<Option<Reply>>>, NodeError>;
+/// Resolves to the calls of a batch once it must be sent.
+pub(super) type Collected = Input<Vec<Member>>;
 
 /// A call of a batch.
 pub(super) struct Member {
@@ -91,17 +89,7 @@ struct Calls {
 /// A batch that is being collected.
 struct Batch {
     members: Vec<Member>,
-    send: oneshot::Sender<Vec<Member>>,
-    replies: Replies,
-}
-
-impl Batch {
-    /// Sends it at once, whether or not the tasks of its callers run.
-    fn send(self) {
-        // Fails if nobody waits for a reply any more.
-        let _ = self.send.send(self.members);
-        let _ = self.replies.now_or_never();
-    }
+    request: Deferred<Vec<Member>, Replies>,
 }
 
 /// How a call goes.
@@ -117,13 +105,13 @@ pub(super) struct Place<'a> {
     batches: &'a Batches,
     kind: Kind,
     pub(super) index: usize,
-    pub(super) replies: Replies,
+    pub(super) replies: Output<Replies>,
 }
 
 impl Place<'_> {
     /// Sends the batch, unless it is already sent.
     pub(super) fn send(&self) {
-        let mine = |batch: &mut Batch| batch.replies.ptr_eq(&self.replies);
+        let mine = |batch: &mut Batch| batch.request.output().ptr_eq(&self.replies);
         let batch = self.batches.kinds.lock().get_mut(&self.kind).and_then(|calls| calls.collected.take_if(mine));
         self.batches.send(batch);
     }
@@ -157,7 +145,7 @@ impl Batches {
         &self,
         call: &ScriptCall,
         sent: &SentOn,
-        replies: impl FnOnce(Collected) -> BoxFuture<Result<Arc<Vec<Option<Reply>>>, NodeError>>,
+        replies: impl FnOnce(Collected) -> BoxFuture<Replies>,
     ) -> Way<'_> {
         let kind = Kind::of(call);
         let (place, [others, full]) = {
@@ -172,10 +160,10 @@ impl Batches {
             }
             let batch = calls.collected.get_or_insert_with(|| {
                 self.collecting.fetch_add(1, SeqCst);
-                let (send, collected) = oneshot::channel();
-                Batch { members: Vec::new(), send, replies: replies(collected).shared() }
+                Batch { members: Vec::new(), request: Deferred::new(replies) }
             });
-            let place = Place { batches: self, kind, index: batch.members.len(), replies: batch.replies.clone() };
+            let replies = batch.request.output().clone();
+            let place = Place { batches: self, kind, index: batch.members.len(), replies };
             batch.members.push(Member { call: call.clone(), sent: sent.clone() });
             (place, [others, calls.collected.take_if(|batch| batch.members.len() == MOST_TOGETHER)])
         };
@@ -210,7 +198,7 @@ impl Batches {
     fn send(&self, batch: Option<Batch>) {
         if let Some(batch) = batch {
             self.collecting.fetch_sub(1, SeqCst);
-            batch.send();
+            batch.request.begin(batch.members);
         }
     }
 }

@@ -14,9 +14,9 @@ use futures_util::{
     future::{Shared, WeakShared},
 };
 use redis::{RedisError, Value, aio::MultiplexedConnection};
-use tokio::{runtime::Handle, sync::Notify, task::JoinSet, time::Instant};
+use tokio::{runtime::Handle, task::JoinSet, time::Instant};
 
-use super::{Inner, State, batch::Batches, errors::broken_connection_error, identify::Facts};
+use super::{Inner, State, batch::Batches, errors::broken_connection_error, identify::Facts, room::Room};
 #[cfg(target_os = "linux")]
 use crate::process::host_io;
 use crate::{
@@ -99,9 +99,7 @@ pub(super) struct Connection {
     /// The number of unanswered requests whose callers gave up; a probe finds out when they were answered.
     pub(super) abandoned: AtomicUsize,
     pub(super) probing: AtomicBool,
-    /// The number of requests that wait until others are answered.
-    pub(super) queued: AtomicUsize,
-    pub(super) answers: Notify,
+    pub(super) room: Room,
     pub(super) batches: Batches,
     /// The time of the last request.
     used: Mutex<Instant>,
@@ -129,8 +127,7 @@ impl Connection {
             unanswered: AtomicUsize::new(0),
             abandoned: AtomicUsize::new(0),
             probing: AtomicBool::new(false),
-            queued: AtomicUsize::new(0),
-            answers: Notify::new(),
+            room: Room::default(),
             batches: Batches::default(),
             used: Mutex::new(Instant::now()),
             tasks: Mutex::new(JoinSet::new()),
@@ -151,8 +148,18 @@ impl Connection {
     /// Takes the connection out of use and aborts its tasks. The socket closes with the last request on it.
     pub(super) fn retire(&self) {
         self.retired.store(true, SeqCst);
-        self.answers.notify_waiters();
+        self.send_next();
         self.tasks.lock().abort_all();
+    }
+
+    /// Whether a request must wait until others are answered.
+    pub(super) fn is_full(&self) -> bool {
+        self.unanswered.load(SeqCst) >= MOST_UNANSWERED || self.room.is_waited_for()
+    }
+
+    /// Sends the calls for which there is room. Those of a retired connection fail.
+    pub(super) fn send_next(&self) {
+        self.room.send_next(|| self.unanswered.load(SeqCst) < MOST_UNANSWERED || self.retired.load(SeqCst));
     }
 
     /// Runs a task in the background, until it ends or the connection is retired.
@@ -252,10 +259,7 @@ impl Drop for Outstanding<'_> {
         let Some((inner, connection)) = self.of.get() else { return };
         if self.answered {
             connection.unanswered.fetch_sub(1, SeqCst);
-            // Each reply admits one queued request, whose own reply admits the next.
-            if connection.queued.load(SeqCst) > 0 {
-                connection.answers.notify_one();
-            }
+            connection.send_next();
         } else if connection.id.driver == Driver::Caller {
             // Perhaps no caller drives it for a long time: it must not carry further requests.
             inner.retire(connection.number());

@@ -391,7 +391,7 @@ impl Inner {
                     return;
                 }
                 probed.unanswered.fetch_sub(abandoned, SeqCst);
-                probed.answers.notify_waiters();
+                probed.send_next();
                 inner.answered(number);
                 since = Instant::now();
                 probed.probing.store(false, SeqCst);

@@ -1,7 +1,8 @@
 //! A node that is a Redis or Valkey server. Only this folder uses the `redis` crate, which multiplexes requests on a
 //! connection and parses replies; it never resends a request. This folder decides when to connect, wait and give up:
 //! `health` decides whether requests are sent at all, `connection` has the connections, `request` sends requests,
-//! `batch` and `together` make one of many, and `order` runs clean-ups after them.
+//! `room` keeps them in order while a connection has too many, `batch` and `together` make one of many, and `order` runs
+//! clean-ups after them.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -37,6 +38,7 @@ mod batch;
 mod cluster;
 mod connect;
 mod connection;
+mod deferred;
 mod errors;
 #[cfg(test)]
 #[path = "../../testing/fuzz_replies.rs"]
@@ -51,6 +53,7 @@ mod probe;
 mod pubsub;
 mod replies;
 mod request;
+mod room;
 mod sentinel;
 mod setup;
 mod target;

@@ -1,8 +1,8 @@
 //! Sends requests on a connection: a limited number at once, none of them twice, each with a time limit.
 
 use std::{
-    pin::pin,
-    sync::{Arc, atomic::Ordering::SeqCst},
+    pin::{Pin, pin},
+    sync::{Arc, OnceLock, atomic::Ordering::SeqCst},
     time::Duration,
 };
 
@@ -14,11 +14,13 @@ use super::{
     Inner,
     batch::Way,
     connection::{Connection, Lane, MOST_UNANSWERED, Outstanding},
+    deferred::Input,
     errors::{
         closed_error, error_from_reply, not_run_error, redirect_error, reply_timeout_error, too_many_unanswered_error,
     },
     identify::Facts,
     replies::{reply_to_call, script_reply},
+    room::Turn,
     within_limit,
 };
 use crate::{
@@ -136,8 +138,9 @@ impl Inner {
         pipelined: Pipelined,
     ) -> Result<Reply, NodeError> {
         self.check_identity(connection, call)?;
-        if connection.unanswered.load(SeqCst) >= MOST_UNANSWERED {
-            Box::pin(self.wait_for_room(connection, timeout)).await?;
+        if connection.is_full() {
+            let reply = Box::pin(self.reply_in_turn(connection, call, timeout, sent, pipelined)).await;
+            return self.check_reply(connection, call, reply);
         }
         let reply = match self.way(connection, call, sent, pipelined) {
             Way::Alone(_under_way) => {
@@ -191,24 +194,65 @@ impl Inner {
         }
     }
 
-    /// Waits until the connection accepts a further request. A healthy host may make thousands at once.
-    async fn wait_for_room(&self, connection: &Connection, timeout: Duration) -> Result<(), NodeError> {
-        let room = async {
-            loop {
-                let answered = connection.answers.notified();
-                if connection.retired.load(SeqCst) {
-                    return Err(not_run_error("connection replaced"));
-                }
-                if connection.unanswered.load(SeqCst) < MOST_UNANSWERED {
-                    return Ok(());
-                }
-                answered.await;
+    /// Waits until a call's turn to be sent comes, and for the reply. A healthy host may make thousands of calls at once.
+    async fn reply_in_turn(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        call: &ScriptCall,
+        timeout: Duration,
+        sent: &SentOn,
+        pipelined: Pipelined,
+    ) -> Result<Reply, NodeError> {
+        let mut caller = GivenUp::new(sent);
+        connection.batches.send_before(call);
+        let began = Arc::new(OnceLock::new());
+        let turn = Turn::new(|turn| {
+            let (inner, connection, began) = (Arc::clone(self), Arc::clone(connection), Arc::clone(&began));
+            let (call, sent) = (call.clone(), sent.clone());
+            let send = async move { inner.send_in_turn(connection, call, sent, pipelined, turn, &began).await };
+            send.boxed()
+        });
+        let mut reply = turn.output().clone();
+        connection.room.wait(turn);
+        connection.send_next();
+        let (driver, timeout) = (connection.id.driver, timeout.min(self.reply_timeout));
+        let mut outcome = within_limit(driver, timeout, Pin::new(&mut reply)).await;
+        if outcome.is_none() {
+            let Some(began) = began.get() else { return Err(too_many_unanswered_error(MOST_UNANSWERED)) };
+            let left = timeout.saturating_sub(began.elapsed());
+            outcome = within_limit(driver, left, Pin::new(&mut reply)).await;
+            if outcome.is_none() && timeout == self.reply_timeout {
+                self.late(connection, *began);
             }
-        };
-        connection.queued.fetch_add(1, SeqCst);
-        let room = within_limit(connection.id.driver, timeout.min(self.reply_timeout), pin!(room)).await;
-        connection.queued.fetch_sub(1, SeqCst);
-        room.unwrap_or_else(|| Err(too_many_unanswered_error(MOST_UNANSWERED)))
+        }
+        if outcome.is_some() {
+            // It may be redirected, and sent again.
+            caller.ended();
+        }
+        outcome.unwrap_or_else(|| Err(reply_timeout_error(timeout)))
+    }
+
+    /// Sends a call once its turn has come, and returns the reply. `began`: receives the time when it was sent.
+    async fn send_in_turn(
+        self: Arc<Self>,
+        connection: Arc<Connection>,
+        call: ScriptCall,
+        sent: SentOn,
+        pipelined: Pipelined,
+        turn: Input<()>,
+        began: &OnceLock<Instant>,
+    ) -> Result<Reply, NodeError> {
+        // Not later because a task has used up its budget: the next call's turn comes right after.
+        if unconstrained(turn).await.is_err() || connection.retired.load(SeqCst) {
+            return Err(not_run_error("connection replaced"));
+        }
+        let command = command("EVALSHA", &call.script.sha, &call, &connection.facts);
+        sent.set(connection.id.clone())?;
+        let outstanding = Outstanding::new(&self, &connection);
+        let _ = began.set(outstanding.since);
+        let whole = Whole { call: &call, sent: Some(&sent) };
+        let value = exchange(&connection, &command, Some(whole), pipelined).await;
+        reply_to_call(outstanding.ended(value)?, &call)
     }
 
     /// Fails if a call needs the server's identity and INFO did not report it.

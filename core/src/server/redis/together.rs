@@ -11,7 +11,7 @@ use tokio::{task::coop::unconstrained, time::Instant};
 
 use super::{
     Inner,
-    batch::{Collected, LONGEST_COLLECTION, Member, Place},
+    batch::{Collected, LONGEST_COLLECTION, Member, Place, Replies},
     connection::{Connection, Outstanding},
     errors::{not_run_error, reply_timeout_error},
     replies::reply_to_call,
@@ -66,7 +66,7 @@ impl Inner {
         connection: Arc<Connection>,
         like: ScriptCall,
         collected: Collected,
-    ) -> Result<Arc<Vec<Option<Reply>>>, NodeError> {
+    ) -> Replies {
         // Not later because a task has used up its budget: a call that must stay behind may follow.
         let Ok(members) = unconstrained(collected).await else { return Err(not_run_error("given up")) };
         let _under_way = connection.batches.under_way(&like);
