@@ -307,7 +307,7 @@ impl Reply {
 
 #[cfg(test)]
 mod tests {
-    use super::{LATER, composed};
+    use super::{FOR_ONE, LATER, composed, read_write_scripts, without_comments, words};
 
     #[test]
     fn a_function_is_defined_where_it_is_needed_first() {
@@ -316,5 +316,30 @@ mod tests {
         let source = "local function one() end\nif one() then return end\n\
                       local function two() return one() end\nreturn two()\n";
         assert_eq!(composed(prelude, &body), source);
+    }
+
+    /// The names that lines with `local` define.
+    fn defined(source: &str) -> Vec<&str> {
+        let heads =
+            source.lines().filter_map(|line| line.trim_start().strip_prefix("local ")?.split(['=', '(']).next());
+        heads.flat_map(words).filter(|word| *word != "function").collect()
+    }
+
+    /// What the script for one call defines is inside a function of the script for several.
+    #[test]
+    fn a_script_for_several_calls_does_not_use_what_the_script_for_one_defines() {
+        let scripts = read_write_scripts();
+        for (one, own, script) in [
+            ("read", include_str!("lua/read_write/read_batch.lua"), &scripts.read_batch),
+            ("leave", include_str!("lua/read_write/leave_batch.lua"), &scripts.leave_batch),
+        ] {
+            let behind = without_comments(own.split_once(FOR_ONE).unwrap().1);
+            let before = script.source.strip_suffix(&behind).unwrap();
+            let (outside, inside) = before.split_once(&format!("local function {one}()\n")).unwrap();
+            let (inside, visible) = (defined(inside), [defined(outside), defined(&behind)].concat());
+            assert!(inside.len() > 10, "the definitions of the script for one: {inside:?}");
+            let missing = words(&behind).find(|word| inside.contains(word) && !visible.contains(word));
+            assert_eq!(missing, None, "{}", script.name);
+        }
     }
 }
