@@ -306,6 +306,7 @@ impl Reply {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
     use super::{FOR_ONE, LATER, composed, read_write_scripts, without_comments, words};
 
