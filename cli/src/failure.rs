@@ -41,6 +41,10 @@ impl From<LockError> for Failure {
 /// The line for an error of the library: what failed, and what to do.
 fn message(error: &LockError, code: ExitStatusCode) -> String {
     match error {
+        LockError::Invalid { argument: "text", detail } if detail.contains("detach()") => sentences(
+            "this is not the text of a lease",
+            "Give the text that redlock acquire or extend printed; with --force, release takes the name of a lock.",
+        ),
         LockError::Invalid { argument: "text", detail } => sentences(
             &format!("the text of the lease {detail}"),
             "Give the text that redlock acquire or extend printed.",

@@ -28,7 +28,7 @@ use std::{fmt, time::Duration};
 #[non_exhaustive]
 pub enum LockError {
     /// Another owner held the lock until the wait was over: try later.
-    #[error("lock {name:?} is held by {}; gave up after {waited:.1?}", shown(holder.as_deref()))]
+    #[error("lock {name:?} is held by {}; gave up after {waited:.1?}", shown(holder.as_deref(), *rests_for))]
     Timeout {
         /// The lock, without the client's prefix.
         name: String,
@@ -36,6 +36,8 @@ pub enum LockError {
         waited: Duration,
         /// The process that held it then; `None` if it is not known, and for a try.
         holder: Option<Box<Holder>>,
+        /// How much longer the last holder's `min_hold` lasts, if nobody holds the lock; `None` for a try.
+        rests_for: Option<Duration>,
     },
     /// The lock was lost: stop using the resource that it protects.
     #[error("lock {name:?} was lost: {reason}")]
@@ -148,8 +150,12 @@ impl fmt::Display for Holder {
     }
 }
 
-fn shown(holder: Option<&Holder>) -> String {
-    holder.map_or_else(|| "somebody else".to_owned(), Holder::to_string)
+fn shown(holder: Option<&Holder>, rests_for: Option<Duration>) -> String {
+    match (holder, rests_for) {
+        (Some(holder), _) => holder.to_string(),
+        (None, Some(time)) => format!("nobody, but its min_hold lasts for another {}", rounded(time)),
+        (None, None) => "somebody else".to_owned(),
+    }
 }
 
 /// A time with its two largest units: `2.5s`, `2m13s`, `1h05m`, `3d02h`.
@@ -243,7 +249,7 @@ mod tests {
         let message = |held_for, others| {
             let holder = Holder { host: "web-3".into(), pid: 812, app: "billing".into(), held_for, others };
             let (name, waited) = ("report".to_owned(), Duration::from_secs(2));
-            LockError::Timeout { name, waited, holder: Some(Box::new(holder)) }.to_string()
+            LockError::Timeout { name, waited, holder: Some(Box::new(holder)), rests_for: None }.to_string()
         };
         let seconds = |seconds: u64| Some(Duration::from_millis(seconds * 1000 + 460));
         for (held_for, others, shown) in [

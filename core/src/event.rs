@@ -20,7 +20,8 @@ use crate::error::LostReason;
 pub enum Event {
     /// A lock was acquired, `waited` after the call.
     Acquired { name: String, token: u64, waited: Duration },
-    /// A lock was released, or its release found that it had been lost. `held` is the time since the acquire.
+    /// A lock was released; also if the release found that it had been lost, after the event for that. `held` is the time
+    /// since the acquire.
     Released { name: String, token: u64, held: Duration },
     /// Two thirds of the ttl passed without a successful renewal, and `left` is the time until the loss: a good moment
     /// to save work.

@@ -345,9 +345,16 @@ pub(crate) async fn is_held(session: &Session, names: &Arc<Names>) -> Result<boo
     Ok(find(session, names).await?.is_some())
 }
 
-/// Finds the process that holds a lock, for the error of an acquire whose wait is over. `None` if the nodes do not tell
-/// it within [`SOON`], or if many acquires of this client ask at once: an overloaded server must not get more load.
-pub(crate) async fn seen_soon(session: Arc<Session>, names: Arc<Names>) -> Option<Holder> {
+/// Adds to the error of an acquire whose wait is over who holds the lock. Adds nothing if the nodes do not tell it within
+/// [`SOON`], or if many acquires of this client ask at once: an overloaded server must not get more load.
+pub(crate) async fn name_holder(session: Arc<Session>, names: Arc<Names>, error: &mut LockError) {
+    let LockError::Timeout { holder, rests_for, .. } = error else { return };
+    let Some(info) = seen_soon(session, names).await else { return };
+    *rests_for = info.ttl.filter(|_| info.kind == Kind::Rest);
+    *holder = process_of(info).map(Box::new);
+}
+
+async fn seen_soon(session: Arc<Session>, names: Arc<Names>) -> Option<LockInfo> {
     if !connected::may_look(&session) {
         return None;
     }
@@ -357,7 +364,11 @@ pub(crate) async fn seen_soon(session: Arc<Session>, names: Arc<Names>) -> Optio
         let _permit = permit;
         inspect(&session, &names).await.ok().flatten()
     });
-    let info = timeout(SOON, search).await.ok()???;
+    timeout(SOON, search).await.ok()??
+}
+
+/// The process that holds a lock, if it is known.
+fn process_of(info: LockInfo) -> Option<Holder> {
     let micros = info.since_micros().map(|since| clock::now().wall_micros().saturating_sub(since).max(0) as u64);
     let held_for = micros.map(Duration::from_micros);
     Some(Holder { host: info.host?, pid: info.pid?, app: info.app?, held_for, others: info.owners.len() - 1 })

@@ -108,6 +108,9 @@ struct Given {
 
 impl Given {
     fn parse(text: &str) -> Result<Self, LockError> {
+        if text.split(',').filter(|part| part.contains("://")).count() > 1 {
+            return Err(LockError::invalid("urls", "one text with several URLs: give a list"));
+        }
         let (text, others) = split_addresses(text);
         Ok(Self { url: parsed(&text)?, others })
     }
@@ -267,7 +270,13 @@ fn parsed(text: &str) -> Result<Url, LockError> {
     if WITH_INTERNATIONAL_NAMES.contains(&scheme.as_str()) {
         return Err(unknown_scheme(&scheme));
     }
-    Url::parse(text).map_err(|error| LockError::invalid("urls", format!("not a URL ({error})")))
+    Url::parse(text).map_err(|error| {
+        let detail = match error {
+            ::url::ParseError::RelativeUrlWithoutBase => "not a URL: redis:// or another scheme is missing".to_owned(),
+            error => format!("not a URL ({error})"),
+        };
+        LockError::invalid("urls", detail)
+    })
 }
 
 fn unknown_scheme(scheme: &str) -> LockError {

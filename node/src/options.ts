@@ -187,10 +187,12 @@ export function without(options: unknown, call: string): void {
 
 /** Splits the options into those of the lock and those of the acquire. */
 export function split(options: TakeOptions | null | undefined): [LockOptions, AcquireOptions] {
+  only(options, OF_TAKING);
   const { signal, ...locking } = object(options);
   return [locking, { signal }];
 }
 
+const OF_TAKING = ["ttl", "wait", "signal", "owner", "maxHold", "minHold", "reentrant", "fair"];
 const OF_READ_WRITE = ["ttl", "wait", "maxHold", "minHold", "reentrant"];
 const OF_SEMAPHORE = ["permits", "ttl", "wait", "maxHold"];
 

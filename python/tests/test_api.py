@@ -16,7 +16,7 @@ import pytest
 
 import redlock
 import redlock.asyncio
-from servers import elsewhere
+from servers import elsewhere, eventually
 
 if TYPE_CHECKING:
     from servers import Server
@@ -62,6 +62,23 @@ def test_acquire_and_release(client: redlock.Redlock) -> None:
     with pytest.raises(redlock.NotHeld):
         lock.release()
     assert elsewhere(lambda: client.lock("x", wait=0).acquire(timeout=-1)).held
+
+
+def test_a_ttl_that_ran_out_without_anybody_who_refers_to_it_is_over(client: redlock.Redlock) -> None:
+    def at_most_once_per_ttl() -> bool:
+        return client.lock("x", ttl=0.05).acquire(blocking=False) is not None
+
+    assert at_most_once_per_ttl()
+    eventually(lambda: not client.lock("x").locked())
+    assert at_most_once_per_ttl()
+    eventually(lambda: not client.lock("x").locked())
+    kept = client.lock("x", ttl=0.05)
+    kept.acquire()
+    eventually(lambda: not kept.locked())
+    with pytest.raises(redlock.LockLost):
+        client.lock("x").acquire(blocking=False)
+    assert kept.release() == "lost"
+    assert at_most_once_per_ttl()
 
 
 def test_with_raises_where_acquire_returns_none(client: redlock.Redlock) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from datetime import timedelta
 
 import pytest
@@ -108,6 +109,55 @@ def test_clients(module, urls, options, argument) -> None:
     if urls is not None:
         with pytest.raises(redlock.InvalidArgument, match=f"^{argument}: "):
             module.configure(urls, **options)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((2,), "blocking: must be True or False, not 2"),
+        (("no",), "blocking: must be True or False, not 'no'"),
+        ((True, -2), "timeout: must be at least 0, or -1 for no limit, not -2"),
+        ((True, timedelta(seconds=-1)), "timeout: must be a number of seconds of at least 0, not -1"),
+        ((True, math.inf), "timeout: must be at most 10 years, not without end; leave it out for no limit"),
+        ((0, 1), "timeout: cannot be given when blocking is False"),
+    ],
+)
+def test_arguments_of_acquire(arguments, message) -> None:
+    for lock in (redlock.Redlock("memory://").lock("x"), redlock.Redlock("memory://").semaphore("x", 2)):
+        with pytest.raises(redlock.InvalidArgument, match=f"^{re.escape(message)}$"):
+            lock.acquire(*arguments)
+        assert not lock.locked()
+
+
+@pytest.mark.parametrize("text", [None, 5, b"redlock1:", "\ud800", ""])
+def test_the_text_of_a_lease(text) -> None:
+    async def attach() -> None:
+        async with redlock.asyncio.Redlock("memory://") as client:
+            await client.attach(text)
+
+    with pytest.raises(redlock.InvalidArgument, match="^text: "):
+        redlock.Redlock("memory://").attach(text)
+    with pytest.raises(redlock.InvalidArgument, match="^text: "):
+        asyncio.run(attach())
+
+
+@MODULES
+@pytest.mark.parametrize(
+    ("urls", "message"),
+    [
+        ("localhost", "urls: not a URL: redis:// or another scheme is missing"),
+        ("redis://a,redis://b", "urls: one text with several URLs: give a list"),
+        (["redis://a", "redis://b:x"], r"urls: number 2 of 2: not a URL \(invalid port number\)"),
+    ],
+)
+def test_messages_about_urls(module, urls, message) -> None:
+    with pytest.raises(redlock.InvalidArgument, match=f"^{message}$"):
+        module.Redlock(urls)
+
+
+def test_numbers_that_no_integer_of_the_core_holds() -> None:
+    with pytest.raises(redlock.InvalidArgument, match=r"^permits: is out of range: 1e30$"):
+        redlock.semaphore("x", 10**30)
 
 
 @MODULES

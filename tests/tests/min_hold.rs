@@ -191,3 +191,16 @@ async fn a_late_attach_does_not_follow_the_rest() {
     assert_eq!(releasing.await.unwrap().unwrap(), ReleaseOutcome::Released);
     until(LIMIT, "the last server has nothing", || fields(&servers[2], "x").is_empty()).await;
 }
+
+#[tokio::test]
+async fn a_time_out_says_that_only_the_rest_is_in_the_way() {
+    let server = Server::start();
+    let client = client(std::slice::from_ref(&server), Wire::Redisson);
+    let lease = client.lock("x", options(LONG)).unwrap().acquire().await.unwrap();
+    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+    let mut waits = LockOptions::default();
+    waits.wait = Some(Duration::from_millis(100));
+    let error = client.lock("x", waits).unwrap().acquire().await.unwrap_err().to_string();
+    assert!(error.contains("is held by nobody, but its min_hold lasts for another 4"), "{error}");
+    client.close().await;
+}

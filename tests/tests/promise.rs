@@ -737,3 +737,21 @@ async fn a_second_close_returns_with_the_first() {
     assert!(start.elapsed() >= Duration::from_millis(900), "the second returned after {:?}", start.elapsed());
     first.await.unwrap();
 }
+
+#[tokio::test]
+async fn a_loss_that_only_the_release_finds_is_reported() {
+    let server = Server::start();
+    let (seen, events) = mpsc::channel();
+    let sink = Arc::new(move |event: &Event| {
+        if event.lock().is_some() {
+            let _ = seen.send((event.kind(), event.reason()));
+        }
+    });
+    let client = Client::with_events(Config::new([server.url()]), sink).unwrap();
+    let lease = client.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
+    let _: usize = server.command(&["DEL", "x"]);
+    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Lost);
+    let deleted = Some(LostReason::Deleted);
+    assert_eq!(events.try_iter().collect::<Vec<_>>(), [("acquired", None), ("lost", deleted), ("released", None)]);
+    client.close().await;
+}

@@ -71,13 +71,26 @@ pub(crate) fn wait(
     timeout: Option<&Bound<'_, PyAny>>,
     own: Option<Duration>,
 ) -> Fallible<Option<Duration>> {
-    let blocking = blocking.map_or(Ok(true), PyAnyMethods::is_truthy)?;
-    match timeout.map(setting) {
-        None if blocking => Ok(own),
-        None => Ok(Some(Duration::ZERO)),
-        Some(_) if !blocking => Err(invalid("timeout", "cannot be given when blocking is False")),
-        Some(Setting::Number(-1.0)) => Ok(None),
-        Some(timeout) => Ok(Some(SnakeSeconds.duration("timeout", &timeout)?)),
+    let blocking = blocking.map_or(Ok(true), flag)?;
+    let Some(timeout) = timeout else { return Ok(if blocking { own } else { Some(Duration::ZERO) }) };
+    if !blocking {
+        return Err(invalid("timeout", "cannot be given when blocking is False"));
+    }
+    match timeout.extract::<f64>() {
+        Ok(-1.0) => Ok(None),
+        Ok(seconds) if seconds < 0.0 => {
+            Err(invalid("timeout", format!("must be at least 0, or -1 for no limit, not {seconds}")))
+        }
+        _ => Ok(Some(duration("timeout", timeout)?)),
+    }
+}
+
+/// Converts `blocking`. 0 and 1 are right, too, as for `threading.Lock`; another number may be meant for `timeout`.
+fn flag(value: &Bound<'_, PyAny>) -> Fallible<bool> {
+    match value.extract::<i64>() {
+        Ok(0) => Ok(false),
+        Ok(1) => Ok(true),
+        _ => Err(invalid("blocking", format!("must be True or False, not {}", shown(value)))),
     }
 }
 
@@ -101,6 +114,11 @@ pub(crate) fn config(urls: &Bound<'_, PyAny>, options: Option<&Bound<'_, PyDict>
 /// A lock's name.
 pub(crate) fn name(value: &Bound<'_, PyAny>) -> Fallible<String> {
     value.extract().map_err(|_| invalid("name", "must be a string of valid Unicode"))
+}
+
+/// The text of a detached lease.
+pub(crate) fn text(value: &Bound<'_, PyAny>) -> Fallible<String> {
+    value.extract().map_err(|_| invalid("text", "must be a string of valid Unicode"))
 }
 
 /// Converts a number of slots. A `float` is none, even if it is whole.

@@ -81,8 +81,8 @@ impl Client {
     }
 
     /// Takes over a detached lease.
-    fn attach(&self, py: Python<'_>, text: &str) -> Fallible<Py<PyAny>> {
-        run(py, Attach(&self.core, text, Caller::current(py)?.owner))
+    fn attach(&self, py: Python<'_>, text: &Bound<'_, PyAny>) -> Fallible<Py<PyAny>> {
+        run(py, Attach(&self.core, &arguments::text(text)?, Caller::current(py)?.owner))
     }
 
     /// Releases all locks of this client, within a second, and disconnects.

@@ -76,6 +76,8 @@ starters! {
     ping(client: &Client) => Ping(&client.core);
     force_release(client: &Client, name: &Bound<'_, PyAny>) => ForceRelease(&client.core, &arguments::name(name)?);
     init_nodes(client: &Client) => InitNodes(&client.core);
-    attach(client: &Client, text: &str) => Attach(&client.core, text, Caller::current(py)?.owner);
+    attach(client: &Client, text: &Bound<'_, PyAny>) => Attach(
+        &client.core, &arguments::text(text)?, Caller::current(py)?.owner
+    );
     close(client: &Client) => Close(&client.core);
 }

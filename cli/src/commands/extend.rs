@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use redlock::{Client, LockError, LockOptions, Ttl};
 use serde_json::json;
 
 use crate::{connect::ConnectOptions, duration, exit_code::ExitStatusCode, failure::Failure, secret, talk::Talk};
@@ -24,6 +25,7 @@ pub(crate) struct ExtendOptions {
 
 pub(crate) fn run(options: &ExtendOptions, servers: &ConnectOptions, talk: &Talk) -> Result<ExitStatusCode, Failure> {
     let client = servers.client(talk)?;
+    check(&client, options.ttl)?;
     let lease = secret::attach(&client, &options.text)?;
     let extended = lease.extend_blocking(options.ttl);
     let (name, token, ttl) = (lease.name().to_owned(), lease.token(), lease.remaining());
@@ -44,4 +46,15 @@ pub(crate) fn run(options: &ExtendOptions, servers: &ConnectOptions, talk: &Talk
     talk.detail(&format!("extended {name:?} with token {token} for {}", duration::show(ttl)));
     client.close_blocking();
     Ok(ExitStatusCode::DONE)
+}
+
+/// Refuses a duration that no lease can have, while the old text still works.
+fn check(client: &Client, ttl: Duration) -> Result<(), Failure> {
+    let mut options = LockOptions::default();
+    options.ttl = Ttl::Fixed(ttl);
+    match client.lock("x", options) {
+        Err(LockError::Invalid { argument: "ttl", detail }) => Err(Failure::usage(format!("DURATION: {detail}"))),
+        Err(error) => Err(error.into()),
+        Ok(_) => Ok(()),
+    }
 }

@@ -83,7 +83,11 @@ impl Prepared {
 fn find(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, Unusable> {
     let given = Path::new(name);
     if given.components().count() > 1 || name.as_encoded_bytes().contains(&b'/') {
-        return if given.is_file() { executable(given.into()) } else { Err(Unusable::NotFound(name.into())) };
+        return match given.metadata() {
+            Ok(found) if found.is_file() => executable(given.into()),
+            Ok(_) => Err(Unusable::NotExecutable(given.into())),
+            Err(_) => Err(Unusable::NotFound(name.into())),
+        };
     }
     let mut unusable = Unusable::NotFound(name.into());
     for folder in env::split_paths(path.unwrap_or(USUAL_PATH.as_ref())) {
@@ -122,7 +126,7 @@ mod tests {
     fn programs_are_found_as_a_shell_finds_them() {
         assert_eq!(find("sh".as_ref(), Some("/nowhere:/bin".as_ref())), Ok("/bin/sh".into()));
         assert_eq!(find("/bin/sh".as_ref(), None), Ok("/bin/sh".into()));
-        for missing in ["", "redlock-no-such-program", "/bin/redlock-no-such-program", "/bin"] {
+        for missing in ["", "redlock-no-such-program", "/bin/redlock-no-such-program", "bin"] {
             assert_eq!(find(missing.as_ref(), Some("/bin".as_ref())), Err(Unusable::NotFound(missing.into())));
         }
     }
@@ -132,5 +136,6 @@ mod tests {
         let passwd = || Err(Unusable::NotExecutable("/etc/passwd".into()));
         assert_eq!(find("/etc/passwd".as_ref(), None), passwd());
         assert_eq!(find("passwd".as_ref(), Some("/etc".as_ref())), passwd());
+        assert_eq!(find("/bin".as_ref(), None), Err(Unusable::NotExecutable("/bin".into())));
     }
 }

@@ -212,10 +212,8 @@ impl Try for Acquisition {
         let (session, names) = (session.clone(), subject.names.clone());
         // Leaves the queues first: nobody waits behind an acquire that has failed.
         drop(self);
-        if let LockError::Timeout { holder, .. } = &mut error
-            && !is_try
-        {
-            *holder = holders::seen_soon(session, names).await.map(Box::new);
+        if !is_try {
+            holders::name_holder(session, names, &mut error).await;
         }
         error
     }

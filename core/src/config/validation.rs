@@ -36,7 +36,10 @@ impl Config {
             ("patience", self.patience),
         ] {
             if timeout < Duration::from_millis(1) || timeout > MAX_TTL {
-                return Err(LockError::invalid(argument, format!("must be from 1 ms to 10 years, not {timeout:?}")));
+                return Err(LockError::invalid(
+                    argument,
+                    format!("must be from 1 ms to 10 years, not {}", given(timeout)),
+                ));
             }
         }
         if self.min_replicas > MOST_REPLICAS {
@@ -75,11 +78,16 @@ impl Config {
         if self.urls.is_empty() {
             return Err(LockError::invalid("urls", "at least one node is needed"));
         }
-        let endpoints = self
-            .urls
-            .iter()
-            .map(|url| Endpoint::parse(url, self.username.as_deref(), self.password.as_deref()))
-            .collect::<Result<Vec<_>, _>>()?;
+        let (user, password, count) = (self.username.as_deref(), self.password.as_deref(), self.urls.len());
+        let parse = |(index, url): (usize, &String)| {
+            Endpoint::parse(url, user, password).map_err(|error| match error {
+                LockError::Invalid { argument, detail } if count > 1 => {
+                    LockError::invalid(argument, format!("number {} of {count}: {detail}", index + 1))
+                }
+                error => error,
+            })
+        };
+        let endpoints = self.urls.iter().enumerate().map(parse).collect::<Result<Vec<_>, _>>()?;
         let mut seen = HashSet::new();
         if let Some(twice) = endpoints.iter().find(|e| !seen.insert(&e.transport)) {
             return Err(LockError::invalid("urls", format!("{} is listed twice", twice.transport)));
@@ -103,9 +111,15 @@ impl Config {
 /// Checks a duration that must be from `least` to ten years.
 pub(crate) fn check_duration(argument: &'static str, value: Duration, least: Duration) -> Result<(), LockError> {
     if value < least || value > MAX_TTL {
-        return Err(LockError::invalid(argument, format!("must be from {least:?} to 10 years, not {value:?}")));
+        let detail = format!("must be from {least:?} to 10 years, not {}", given(value));
+        return Err(LockError::invalid(argument, detail));
     }
     Ok(())
+}
+
+/// A time as its caller may have written it.
+fn given(time: Duration) -> String {
+    if time.is_zero() { "0".to_owned() } else { format!("{time:?}") }
 }
 
 /// Checks the name of an explicit owner.

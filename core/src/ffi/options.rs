@@ -3,7 +3,7 @@
 use std::{str::FromStr, time::Duration};
 
 use crate::{
-    config::{Config, LockOptions, MAX_TTL, Ttl},
+    config::{Config, LARGEST_EXACT, LockOptions, MAX_TTL, Ttl},
     error::LockError,
     ffi::outcome::Failure,
 };
@@ -197,7 +197,12 @@ impl Idiom {
         let seconds = if self == Self::CamelMillis { number / 1000.0 } else { number };
         // Without a result, it is more than a `Duration` can hold.
         Duration::try_from_secs_f64(seconds).ok().filter(|time| *time <= MAX_TTL).ok_or_else(|| {
-            LockError::invalid(argument, format!("must be at most 10 years, not {number} {}", self.unit()))
+            let given = if number.is_infinite() {
+                "without end; leave it out for no limit".to_owned()
+            } else {
+                format!("{number} {}", self.unit())
+            };
+            LockError::invalid(argument, format!("must be at most 10 years, not {given}"))
         })
     }
 
@@ -291,6 +296,9 @@ pub fn text(argument: &'static str, value: Setting) -> Result<String, LockError>
 /// Reads a whole number of any sign, whose range the core checks. Fails with `invalid` for anything else.
 pub(crate) fn whole(argument: &'static str, value: &Setting) -> Result<i64, LockError> {
     match value {
+        Setting::Number(number) if number.abs() > LARGEST_EXACT as f64 => {
+            Err(LockError::invalid(argument, format!("is out of range: {number:e}")))
+        }
         Setting::Number(number) if number.fract() == 0.0 => Ok(*number as i64),
         _ => Err(LockError::invalid(argument, format!("must be a whole number, not {}", value.shown()))),
     }

@@ -287,15 +287,22 @@ impl Tenure {
         self.change(State::release_uncollected);
     }
 
-    /// Whether its owner or one of its leases still exists, and must learn of a loss.
-    pub(crate) fn is_remembered(&self) -> bool {
+    /// Whether its owner or one of its leases still exists.
+    fn is_owned(&self) -> bool {
         self.handles.load(Relaxed) > 0 || self.terms.identity.strong_count() > 0
+    }
+
+    /// Whether its owner must learn of a loss. Who lets a fixed ttl run out, and keeps neither lease nor lock object, is
+    /// done with the lock.
+    pub(crate) fn is_remembered(&self) -> bool {
+        let is_dropped = || self.terms.fixed && !self.state.lock().has_lock_object();
+        self.is_owned() && (self.handles.load(Relaxed) > 0 || !is_dropped())
     }
 
     /// Decides what the watchdog does with it now. `recheck`: nodes that just broke or came back.
     pub(crate) fn plan(&self, now: Stamp, recheck: &[usize]) -> Plan {
-        let is_remembered = self.is_remembered();
-        self.change(|state, effects| state.plan(now, recheck, is_remembered, effects))
+        let is_owned = self.is_owned();
+        self.change(|state, effects| state.plan(now, recheck, is_owned, effects))
     }
 
     /// The time until the watchdog must check it.

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Fate, Tenure, Terms, min_hold::MinHold};
+use super::{Fate, Tenure, Terms, min_hold::MinHold, state::News};
 use crate::{
     clock,
     event::Event,
@@ -119,9 +119,14 @@ impl Tenure {
         outcome
     }
 
-    /// Reports the outcome of a release: notifies the waiters for it, and sends an event.
+    /// Reports the outcome of a release: notifies the waiters for it, and sends an event; another one before if only the
+    /// release found that the lock had been lost.
     pub(crate) fn report_release(&self, outcome: ReleaseOutcome) {
         self.status.change(|status| status.outcome = Some(outcome));
+        let fate = self.state.lock().fate;
+        if outcome == ReleaseOutcome::Lost && fate == Fate::Released {
+            self.emit(News::Lost(fate.lost_reason()));
+        }
         let (name, held) = (self.terms.subject.names.name().to_owned(), self.terms.right.since.elapsed());
         (self.events)(&Event::Released { name, token: self.token(), held });
     }

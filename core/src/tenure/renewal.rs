@@ -84,9 +84,9 @@ impl State {
         self.round.next.left_at(now).min(left).min(self.until_at_risk(left)).min(self.uncollected_for(now))
     }
 
-    /// Decides what the watchdog does with it now. `recheck`: nodes that just broke or came back. `is_remembered`:
+    /// Decides what the watchdog does with it now. `recheck`: nodes that just broke or came back. `is_owned`:
     /// whether its owner or one of its leases still exists.
-    pub(super) fn plan(&mut self, now: Stamp, recheck: &[usize], is_remembered: bool, effects: &mut Effects) -> Plan {
+    pub(super) fn plan(&mut self, now: Stamp, recheck: &[usize], is_owned: bool, effects: &mut Effects) -> Plan {
         if self.fate != Fate::Held {
             return Plan::Forget;
         }
@@ -106,7 +106,7 @@ impl State {
         let ttl = self.renewed_ttl();
         let next = self.round.next.left_at(now);
         let due = !ttl.is_zero() && next.is_zero();
-        let is_referred_to = is_remembered || self.lock_objects.iter().any(|lock| lock.strong_count() > 0);
+        let is_referred_to = is_owned || self.has_lock_object();
         if due && !self.round.orphaned && !is_referred_to {
             self.round.orphaned = true;
             effects.news.push(News::Orphaned);

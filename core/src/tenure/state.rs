@@ -313,6 +313,11 @@ impl State {
         }
     }
 
+    /// Whether a lock object refers to it.
+    pub(super) fn has_lock_object(&self) -> bool {
+        self.lock_objects.iter().any(|lock| lock.strong_count() > 0)
+    }
+
     /// Adds the claim of a nested acquire. Returns the ttl to extend the lease to, if too little of it is left. Fails
     /// with the tenure's fate if it has ended: a claim does not revive it.
     pub(super) fn claim(

@@ -57,6 +57,7 @@ impl<T: Holding> Waiter<T> {
 
     /// The error when the wait is over, while somebody holds the lock.
     fn held_by_another(&self) -> LockError {
-        LockError::Timeout { name: self.wanted.names.name().to_owned(), waited: self.waited(), holder: None }
+        let name = self.wanted.names.name().to_owned();
+        LockError::Timeout { name, waited: self.waited(), holder: None, rests_for: None }
     }
 }
