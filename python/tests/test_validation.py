@@ -118,7 +118,7 @@ def test_clients(module, urls, options, argument) -> None:
         (("no",), "blocking: must be True or False, not 'no'"),
         ((True, -2), "timeout: must be at least 0, or -1 for no limit, not -2"),
         ((True, timedelta(seconds=-1)), "timeout: must be a number of seconds of at least 0, not -1"),
-        ((True, math.inf), "timeout: must be at most 10 years, not without end; leave it out for no limit"),
+        ((True, math.inf), "timeout: must be at most 10 years, not without end; -1 is no limit"),
         ((0, 1), "timeout: cannot be given when blocking is False"),
     ],
 )

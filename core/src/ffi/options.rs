@@ -197,10 +197,11 @@ impl Idiom {
         let seconds = if self == Self::CamelMillis { number / 1000.0 } else { number };
         // Without a result, it is more than a `Duration` can hold.
         Duration::try_from_secs_f64(seconds).ok().filter(|time| *time <= MAX_TTL).ok_or_else(|| {
-            let given = if number.is_infinite() {
-                "without end; leave it out for no limit".to_owned()
-            } else {
-                format!("{number} {}", self.unit())
+            let given = match argument {
+                _ if number.is_finite() => format!("{number} {}", self.unit()),
+                "wait" => "without end; leave it out for no limit".to_owned(),
+                "timeout" => "without end; -1 is no limit".to_owned(),
+                _ => "without end".to_owned(),
             };
             LockError::invalid(argument, format!("must be at most 10 years, not {given}"))
         })
