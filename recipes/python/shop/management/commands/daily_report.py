@@ -23,8 +23,8 @@ class Command(BaseCommand):
     def handle(self, day, **options):
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # leaves the blocks, and so releases
         try:
-            # The wait is longer than a lease: if a machine dies, another one takes its place.
-            with redlock.lock("daily-report", wait=60) as lease:
+            # The wait is longer than the job and a lease: if a machine dies, another one takes its place.
+            with redlock.lock("daily-report", wait=900) as lease:
                 # A machine whose clock is late comes after the release. The lock cannot stop it, the row does.
                 if Report.objects.filter(day=day).exists():
                     self.stdout.write("done before")

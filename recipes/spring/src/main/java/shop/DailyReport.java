@@ -15,8 +15,8 @@ import org.springframework.transaction.support.TransactionTemplate;
 
 @Component
 class DailyReport {
-    // Longer than a lease: if a replica dies, another one takes its place.
-    private static final LockOptions WAIT = new LockOptions().wait(Duration.ofSeconds(60));
+    // Longer than the job and a lease: if a replica dies, another one takes its place.
+    private static final LockOptions WAIT = new LockOptions().wait(Duration.ofMinutes(15));
     private final Redlock locks;
     private final TransactionTemplate transaction;
     private final JdbcClient database;
