@@ -174,7 +174,7 @@ impl Inner {
             }
         }
         let value = outstanding.ended(value)?;
-        self.check_reply(connection, call, reply_to_call(value, call))
+        self.check_reply(connection, reply_to_call(value, call))
     }
 
     /// Requests the server to close a connection; returns false if it refuses. Returns true without a reply: the call

@@ -138,11 +138,31 @@ impl Inner {
         pipelined: Pipelined,
     ) -> Result<Reply, NodeError> {
         self.check_identity(connection, call)?;
-        if connection.is_full() {
-            let reply = Box::pin(self.reply_in_turn(connection, call, timeout, sent, pipelined)).await;
-            return self.check_reply(connection, call, reply);
+        let reply = if connection.is_full() {
+            Box::pin(self.reply_in_turn(connection, call, timeout, sent, pipelined)).await
+        } else {
+            self.reply_at_once(connection, call, timeout, sent, pipelined).await
+        };
+        let reply = self.check_reply(connection, reply);
+        if let Err(error) = &reply
+            && error.kind == NodeErrorKind::Forbidden
+            && call.script.ends_tenure()
+        {
+            self.warn("release".to_owned(), || format!("cannot release locks, which stay until their ttl: {error}"));
         }
-        let reply = match self.way(connection, call, sent, pipelined) {
+        reply
+    }
+
+    /// Sends a call alone or together with others, and waits for the reply.
+    async fn reply_at_once(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        call: &ScriptCall,
+        timeout: Duration,
+        sent: &SentOn,
+        pipelined: Pipelined,
+    ) -> Result<Reply, NodeError> {
+        match self.way(connection, call, sent, pipelined) {
             Way::Alone(_under_way) => {
                 let command = command("EVALSHA", &call.script.sha, call, &connection.facts);
                 sent.set(connection.id.clone())?;
@@ -151,8 +171,7 @@ impl Inner {
                 reply_to_call(value, call)
             }
             Way::Together(place) => Box::pin(self.reply_in_batch(connection, place, timeout, sent)).await,
-        };
-        self.check_reply(connection, call, reply)
+        }
     }
 
     /// Decides whether a call goes alone, or together with others.
@@ -172,19 +191,13 @@ impl Inner {
         })
     }
 
-    /// Checks the reply to a call. If it shows that the server is no longer a master, ends the connection.
+    /// Checks a reply. If it shows that the server is no longer a master, ends the connection.
     pub(super) fn check_reply(
         self: &Arc<Self>,
         connection: &Connection,
-        call: &ScriptCall,
         reply: Result<Reply, NodeError>,
     ) -> Result<Reply, NodeError> {
         match reply {
-            Err(error) if error.kind == NodeErrorKind::Forbidden && call.script.ends_tenure() => {
-                let detail = || format!("cannot release locks, which stay until their ttl: {error}");
-                self.warn("release".to_owned(), detail);
-                Err(error)
-            }
             Err(error) if error.hint == Some(Hint::Replica) && self.target.can_fail_over() => {
                 self.broke(connection.number(), "became a replica");
                 Err(not_run_error("became a replica"))
