@@ -21,7 +21,7 @@ from figures import write
 from goals import goals, goals_of_kinds
 from rows import page
 from run import RESULTS
-from tables import SUITES, machine, versions
+from tables import SUITES, machine, measured, versions
 
 ROOT = Path(__file__).resolve().parent.parent
 PLOTS, KEPT = ROOT / "docs" / "plots", ["cpu"]
@@ -30,22 +30,23 @@ PAGES = [ROOT / "docs" / "performance.md", ROOT / "docs" / "results.md", ROOT / 
 
 def parts_of(results: dict[str, Any]) -> dict[str, str]:
     """Return the text of each part, without those of suites that were not measured: the pages keep what they have."""
-    measured = {suite for suite, of in results.items() if of}
+    suites = {suite for suite, of in results.items() if of}
     parts = {"machine": machine(results), "versions": versions(results)}
-    parts |= {f"rows of {suite}": of(results) for suite, of in SUITES.items() if suite in measured}
-    parts |= {f"answer of {suite}": of(results) for suite, of in ANSWERS.items() if suite in measured}
-    if "pairs" in measured:
+    parts |= {f"rows of {suite}": of(results) for suite, of in SUITES.items() if suite in suites}
+    parts |= {f"answer of {suite}": of(results) for suite, of in ANSWERS.items() if suite in suites}
+    if "pairs" in suites:
         parts["speed"] = speed(results)
-    if {"pairs", "handoff", "quorum"} <= measured:
-        parts["ahead"] = short(results)
+    if {"pairs", "handoff", "quorum"} <= suites:
+        parts["ahead"] = page(short(results), measured(results, "pairs"))
         parts["ahead, all"] = page(
+            measured(results, "pairs"),
             "### Without contention",
             full(uncontended(results), PAIR_FIGURES),
             "### In a hand-off",
             full(contested(results), HANDOFF_FIGURES),
         )
         parts["goals"] = goals(results)
-    if {"fair", "shared"} <= measured:
+    if {"fair", "shared"} <= suites:
         parts["goals of kinds"] = goals_of_kinds(results)
     return {part: text for part, text in parts.items() if text}
 

@@ -62,8 +62,7 @@ def measured(results: dict[str, Any], suite: str) -> str:
     date = f"Results of {of['date']}" if of.get("date") else ""
     in_rounds = ("pairs", "growth", "quorum", "handoff", "fair", "shared")
     rounds = f"{of['rounds']} rounds" if of.get("rounds") and suite in in_rounds else ""
-    older = "older than the others" if of.get("date", "") < results.get("machine", {}).get("date", "") else ""
-    return ", ".join(filter(None, (date, rounds, older))) + "." if date or rounds else ""
+    return ", ".join(filter(None, (date, rounds))) + "." if date or rounds else ""
 
 
 def machine(results: dict[str, Any]) -> str:

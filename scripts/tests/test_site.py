@@ -128,6 +128,16 @@ def test_pages_without_problems_pass(project: Project) -> None:
     assert project.build() == []
 
 
+def test_links_of_readmes_are_checked(project: Project) -> None:
+    of = "https://example.org/project/blob/main/docs"
+    project.write("core/README.md", f"[a]({of}/guide.md)\n[b]({of}/guide.md#no)\n[c]({of}/no.md)\n[d](no.rs)\n")
+    assert project.site() == [
+        f"core/README.md:2: the link {of}/guide.md#no names no heading",
+        f"core/README.md:3: the link {of}/no.md leads nowhere",
+        "core/README.md:4: the link no.rs leads nowhere",
+    ]
+
+
 @pytest.mark.parametrize(
     ("path", "added", "found"),
     [
