@@ -6,7 +6,6 @@ package dev.redlock.consumer
 import dev.redlock.LockLost
 import dev.redlock.LostReason
 import dev.redlock.Redlock
-import dev.redlock.RedlockOptions
 import dev.redlock.ReleaseOutcome
 import kotlinx.coroutines.CompletableDeferred
 import kotlinx.coroutines.CoroutineStart
@@ -19,12 +18,10 @@ import kotlinx.coroutines.launch
 import kotlinx.coroutines.runBlocking
 import kotlinx.coroutines.withTimeout
 import kotlinx.coroutines.yield
-import kotlin.time.Duration.Companion.milliseconds
 import kotlin.time.Duration.Companion.seconds
 
 fun main(): Unit = runBlocking(Dispatchers.Default) {
-    val options = RedlockOptions(watchdog = 300.milliseconds)
-    Redlock("memory://", options).use { client ->
+    Redlock("memory://").use { client ->
         // A call that hangs fails.
         val did = withTimeout(60.seconds) {
             listOf(block(client), contention(client), cancellation(client), loss(client), threads(client))
