@@ -288,7 +288,7 @@ local function mine(ttl, now, micros, left)
   if not ends_at(field, its, now) then return free(field, its) end
   local drawn = tokens_of(its)
   keep_all(key, slots, taken, ttl, left)
-  redis.call('ZADD', key, 'XX', 'GT', now + ttl * 1000, field .. '|' .. its)
+  extend_until(key, field .. '|' .. its, now + ttl * 1000)
   return '1 ' .. drawn .. ' ' .. micros
 end
 -- Lets in waiters in their order, as long as there is room for the first, and notifies each of their clients once.

@@ -67,3 +67,10 @@ local function may_expire(key, ttl)
     redis.call('PEXPIRE', key, string.format('%.0f', math.max(ttl, redis.call('PTTL', key))))
   end
 end
+-- Extends a lease in a sorted set until `ends`, µs. Never shortens it. When memory is full ZADD is refused, unlike PEXPIRE;
+-- after a write ZADD is allowed, too.
+local function extend_until(leases, member, ends)
+  if not refused(redis.pcall('ZADD', leases, 'XX', 'GT', ends, member)) then return end
+  redis.call('PEXPIRE', leases, redis.call('PTTL', leases))
+  redis.call('ZADD', leases, 'XX', 'GT', ends, member)
+end

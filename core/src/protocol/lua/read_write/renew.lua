@@ -16,7 +16,7 @@ for i = 1, #KEYS / 3 do
       keep(key, ttl)
       keep(prefix .. ':' .. name .. ':rwlock_timeout:1', ttl)
       keep(its_readers, ttl)
-      redis.call('ZADD', its_readers, 'XX', 'GT', string.format('%.0f', now + ttl * 1000), name)
+      extend_until(its_readers, name, string.format('%.0f', now + ttl * 1000))
     end
     replies[i] = 2
   else

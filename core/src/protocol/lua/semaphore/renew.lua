@@ -12,7 +12,7 @@ for i = 1, #KEYS / 4 do
   if ends and ends > now then
     if ttl ~= '0' then
       keep_all(sem, hash, set, ttl)
-      redis.call('ZADD', sem, 'XX', 'GT', string.format('%.0f', now + ttl * 1000), name .. '|' .. its)
+      extend_until(sem, name .. '|' .. its, string.format('%.0f', now + ttl * 1000))
     end
     replies[i] = 1
   else
