@@ -33,8 +33,9 @@ NEEDED = {
     "gnu": GLIBC | {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"},
     "musl": {"libc.so"},
 }
-# Libraries that every Windows has, and python3.dll, which the interpreter brings.
-WINDOWS = re.compile(r"(api-ms-win-.*|kernel32|ntdll|ws2_32|bcrypt(primitives)?|crypt32|advapi32|msvcrt|python3)\.dll")
+# Libraries that every Windows has, and the interpreter's: python3.dll, python3t.dll, and python314t.dll of one version.
+SYSTEM = "api-ms-win-.*|kernel32|ntdll|ws2_32|bcrypt(primitives)?|crypt32|advapi32|msvcrt"
+WINDOWS = re.compile(rf"({SYSTEM}|python3(t|\d+t)?)\.dll")
 # The command reads keys with it. Windows Nano Server alone lacks it.
 OF_PROGRAMS = "user32.dll"
 

@@ -198,7 +198,9 @@ def at_hand() -> tuple[Runtime, Node, Runtime]:
     jdk = _ask_java(homes[0]) if homes else None
     if not (python and node and npm and jdk):
         raise Refused("there must be a Python with venv, a Node with npm, and a Java")
-    return python, with_npm(Path(node), Path(npm).resolve().parent.parent), jdk
+    # The command is a link into npm's folder, but for Windows, where the folder is beside it.
+    folder = Path(npm).parent / "node_modules" / "npm" if os.name == "nt" else Path(npm).resolve().parent.parent
+    return python, with_npm(Path(node), folder), jdk
 
 
 # ---- helpers --------------------------------------------------------------------------------------------------------

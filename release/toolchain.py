@@ -89,6 +89,9 @@ def environment(target: str) -> dict[str, str]:
 
 def rustflags(target: str, *, program: bool = False) -> list[str]:
     """The flags of rustc that a target requires for libraries, or for programs."""
+    if target.endswith("-msvc"):
+        # Not every Windows has the C library's vcruntime140.dll.
+        return ["-C", "target-feature=+crt-static"]
     if "-musl" not in target:
         return []
     # A program for musl is static, so that it runs on every Linux. zig has the C library's start files.

@@ -204,7 +204,7 @@ def test_an_error_that_no_source_has_is_reported(copy: Copy) -> None:
 
 
 def test_variables_and_parts_of_urls_are_compared(copy: Copy) -> None:
-    copy.replace(CONFIG, 'std::env::var("REDLOCK_URL")', 'std::env::var("REDLOCK_NODES")')
+    copy.replace(CONFIG, 'std::env::var_os("REDLOCK_URL")', 'std::env::var_os("REDLOCK_NODES")')
     copy.replace("core/src/url.rs", 'self.query("protocol")', 'self.query("resp")')
     copy.replace("core/src/url.rs", '"rediss" | "valkeys" =>', '"rediss" =>')
     assert copy.run() == [
