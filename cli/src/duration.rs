@@ -20,13 +20,14 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// The least pause between two looks at the servers.
+/// The least and the longest pause between two looks at the servers.
 const LEAST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(86_400);
 
 /// Reads the pause between two looks, for clap.
 pub(crate) fn pause(text: &str) -> Result<Duration, String> {
     let pause = parse(text)?;
-    if pause < LEAST_PAUSE { Err("must be at least 100ms".to_owned()) } else { Ok(pause) }
+    if (LEAST_PAUSE..=LONGEST_PAUSE).contains(&pause) { Ok(pause) } else { Err("must be from 100ms to 1d".to_owned()) }
 }
 
 #[cfg(test)]

@@ -39,7 +39,11 @@ struct Entry {
 pub(crate) fn run(options: &ExplainOptions, talk: &Talk) -> Result<ExitStatusCode, Failure> {
     let Some(code) = &options.code else {
         for entry in entries() {
-            talk.line(&format!("{}:{}", entry.kind, entry.word))?;
+            if talk.json() {
+                talk.object(&entry.json())?;
+            } else {
+                talk.line(&format!("{}:{}", entry.kind, entry.word))?;
+            }
         }
         return Ok(ExitStatusCode::DONE);
     };
@@ -48,12 +52,11 @@ pub(crate) fn run(options: &ExplainOptions, talk: &Talk) -> Result<ExitStatusCod
         return Err(Failure::usage(format!("there is no {code:?}. Run redlock explain for all words.")));
     }
     for entry in &found {
-        let text = plain(entry.text);
         if talk.json() {
-            talk.object(&serde_json::json!({"kind": entry.kind, "code": entry.word, "text": text.trim()}))?;
+            talk.object(&entry.json())?;
         } else {
             talk.line(&talk.bold(&format!("{} › {}", entry.section, entry.word)))?;
-            talk.line(&format!("\n{}\n", text.trim()))?;
+            talk.line(&format!("\n{}\n", plain(entry.text).trim()))?;
         }
     }
     if !talk.json() && found.iter().any(|entry| entry.word == "unavailable") {
@@ -64,6 +67,10 @@ pub(crate) fn run(options: &ExplainOptions, talk: &Talk) -> Result<ExitStatusCod
 }
 
 impl Entry {
+    fn json(&self) -> serde_json::Value {
+        serde_json::json!({"kind": self.kind, "code": self.word, "text": plain(self.text).trim()})
+    }
+
     /// Whether a word of the user names this entry.
     fn is(&self, code: &str) -> bool {
         code == self.word || code.split_once(':') == Some((self.kind, self.word))

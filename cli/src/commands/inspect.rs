@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 Exit codes: 0 held; 1 free; 69 too few nodes answered.
 
 Example:
-  redlock inspect deploy --wait 10m --quiet || [ $? = 1 ] && echo free")]
+  redlock inspect deploy --wait 10m >/dev/null; [ $? = 1 ] && echo free")]
 pub(crate) struct InspectOptions {
     /// The name of the lock
     name: String,

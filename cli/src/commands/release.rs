@@ -6,7 +6,8 @@ use redlock::{Client, Kind, LockInfo, LockOptions, ReleaseOutcome};
 use serde_json::json;
 
 use crate::{
-    block::block, connect::ConnectOptions, exit_code::ExitStatusCode, failure::Failure, holder, secret, talk::Talk,
+    block::block, connect::ConnectOptions, exit_code::ExitStatusCode, failure::Failure, holder, secret, table::visible,
+    talk::Talk,
 };
 
 /// Release the lease in a text of acquire or, with --force, a lock whoever holds it
@@ -71,7 +72,7 @@ fn by_force(options: &ReleaseOptions, client: &Client, talk: &Talk) -> Result<Ex
     let token = match &held {
         None => None,
         Some(info) => {
-            talk.say(&format!("lock {name:?} is held by {}", holder::sentence(info)));
+            talk.say(&format!("lock {name:?} is held by {}", visible(&holder::sentence(info))));
             if !options.yes && !confirmed(name)? {
                 return Err(Failure::new(ExitStatusCode::FREE, "nothing was released"));
             }

@@ -19,6 +19,7 @@ use rustix::{
 };
 
 use super::{
+    signals,
     supervision::{Change, Ended},
     terminal::{self, Terminal},
 };
@@ -45,6 +46,7 @@ impl Child {
         let parent = getpid();
         let before_exec = move || {
             die_with(parent)?;
+            signals::restore_ignored_pipe();
             if let Some(handle) = &handle {
                 // If it fails, the command gets the terminal when it asks for it.
                 let _ = terminal::give(handle.as_fd(), getpid());

@@ -8,11 +8,11 @@ use super::{
     command::{Prepared, Variables, unusable},
     options::ExecOptions,
     outcome::{Held, exit_code},
-    report::Report,
+    report::{Report, can_report},
     signals::Signals,
     supervise::{End, Supervised},
     supervision::Rules,
-    terminal::{self, Terminal},
+    terminal::{KeyEnd, Terminal},
     waiting::{self, NoLease},
 };
 use crate::{block::block, connect::ConnectOptions, exit_code::ExitStatusCode, failure::Failure, talk::Talk};
@@ -22,7 +22,7 @@ pub(crate) fn run(options: ExecOptions, servers: &ConnectOptions, talk: &Talk) -
     match prepare(options, servers, talk).and_then(|run| run.finish(talk)) {
         Ok(finish) => {
             if let Some(key) = finish.key {
-                terminal::end_group(key);
+                key.end();
             }
             finish.code
         }
@@ -45,8 +45,8 @@ struct Run {
 /// How `exec` ends.
 struct Finish {
     code: ExitStatusCode,
-    /// A signal of a key that ended the command, and that the process group of `exec` must get, too.
-    key: Option<i32>,
+    /// The key that ended the command or the wait.
+    key: Option<KeyEnd>,
 }
 
 impl From<u8> for Finish {
@@ -70,7 +70,8 @@ fn prepare(mut options: ExecOptions, servers: &ConnectOptions, talk: &Talk) -> R
     let events = move |event: &Event| match event {
         // A loss that a reply reports must wake the loop at once.
         Event::Lost { .. } => waker.wake(),
-        Event::NodeWarning { .. } => talk.detail(&event.to_string()),
+        // All events wait for this call.
+        Event::NodeWarning { .. } if can_report(Duration::ZERO) => talk.detail(&event.to_string()),
         _ => {}
     };
     let watchdog = config.watchdog;
@@ -95,10 +96,10 @@ impl Run {
         let lock = self.options.lock(&self.client)?;
         match waiting::acquire(&lock, &self.signals, talk) {
             Ok(lease) => self.with(&lease, talk),
-            Err(NoLease::Signal(signal)) => Ok(Finish::from((128 + signal) as u8)),
+            Err(NoLease::Signal(signal)) => Ok(self.ended_by(signal)),
             Err(NoLease::Late(signal, lease)) => {
                 self.give_back(&lease);
-                Ok(Finish::from((128 + signal) as u8))
+                Ok(self.ended_by(signal))
             }
             Err(NoLease::Failed(error @ LockError::Timeout { .. })) => {
                 // Where it counts as success, cron shall mail nothing.
@@ -111,11 +112,17 @@ impl Run {
         }
     }
 
+    /// The end after a signal before the command ran.
+    fn ended_by(&self, signal: i32) -> Finish {
+        let key = self.terminal.as_ref().and_then(|terminal| terminal.key_end(signal));
+        Finish { code: ExitStatusCode((128 + signal) as u8), key }
+    }
+
     /// Runs the command under this lease, and releases it.
     fn with(mut self, lease: &Lease, talk: &Talk) -> Result<Finish, Failure> {
         talk.detail(&format!("acquired {:?} with token {}", lease.name(), lease.token()));
         let report = Report { talk, name: lease.name(), signal: self.rules.signal };
-        let End { ended, by_us, key } = match self.supervise(lease, report) {
+        let End { ended, by_us, reported, key } = match self.supervise(lease, report) {
             Ok(end) => end,
             Err(failure) => {
                 self.give_back(lease);
@@ -124,11 +131,15 @@ impl Run {
         };
         let lost = lease.lost_reason().is_some();
         let released = lease.release_blocking()?;
+        let lost = lost || released == ReleaseOutcome::Lost;
+        if lost && !reported {
+            report.found_lost(lease.lost_reason());
+        }
         if released == ReleaseOutcome::Unconfirmed {
             report.unconfirmed();
         }
         talk.detail(&format!("release of {:?}: {}", lease.name(), released.as_str()));
-        let held = match (by_us, lost || released == ReleaseOutcome::Lost) {
+        let held = match (by_us, lost) {
             (true, _) => Held::EndedBy(self.rules.signal),
             (false, true) => Held::Lost,
             (false, false) => Held::ToTheEnd,

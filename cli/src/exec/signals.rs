@@ -127,6 +127,29 @@ impl Signals {
     }
 }
 
+/// Whether this process ignored SIGPIPE at its start. The runtime of Rust ignores it from then on, and lets each command
+/// that is started have the default.
+static IGNORED_PIPE: AtomicBool = AtomicBool::new(false);
+
+/// Runs before the runtime of Rust.
+#[used]
+#[cfg_attr(target_vendor = "apple", unsafe(link_section = "__DATA,__mod_init_func"))]
+#[cfg_attr(not(target_vendor = "apple"), unsafe(link_section = ".init_array"))]
+static AT_START: extern "C" fn() = {
+    extern "C" fn at_start() {
+        IGNORED_PIPE.store(is_ignored(libc::SIGPIPE), SeqCst);
+    }
+    at_start
+};
+
+/// Restores that the command ignores SIGPIPE, if this process did at its start. May be called after a fork.
+pub(super) fn restore_ignored_pipe() {
+    if IGNORED_PIPE.load(SeqCst) {
+        // SAFETY: it only sets a disposition that runs no code of this process.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    }
+}
+
 /// Whether this process ignores a signal.
 pub(crate) fn is_ignored(signal: i32) -> bool {
     // SAFETY: all bytes zero are a valid `sigaction`.

@@ -10,14 +10,17 @@ use redlock::Lease;
 
 use super::{
     child::Child,
-    report::Report,
+    report::{Report, can_report},
     signals::{self, CONT, INT, QUIT, Signals},
     supervision::{Action, Ended, Rules, Supervisor, View},
-    terminal::{self, Terminal},
+    terminal::{self, KeyEnd, Terminal},
 };
 
 /// The longest time between two looks: timers may stop while the machine is suspended, the lease's clock does not.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+/// How long a report waits for whoever reads stderr, once the command has ended.
+const LAST_REPORT: Duration = Duration::from_secs(1);
 
 /// A command under supervision.
 #[derive(Debug)]
@@ -36,8 +39,10 @@ pub(super) struct End {
     pub(super) ended: Ended,
     /// Whether it was ended because of the lock.
     pub(super) by_us: bool,
-    /// A signal of a key, such as Ctrl-C, that ended the command and that only its group got.
-    pub(super) key: Option<i32>,
+    /// Whether a loss was reported while it ran.
+    pub(super) reported: bool,
+    /// A key, such as Ctrl-C, that ended the command.
+    pub(super) key: Option<KeyEnd>,
 }
 
 impl<'a> Supervised<'a> {
@@ -58,9 +63,14 @@ impl<'a> Supervised<'a> {
     /// Supervises the command to its end.
     pub(super) fn run(mut self, rules: Rules) -> End {
         let mut supervisor = Supervisor::new(rules);
+        // If the command has the terminal, a key signals its group alone.
+        let mut handled = Vec::new();
+        // What could not be reported yet.
+        let mut unreported = Vec::new();
         let ended = loop {
             // First the signals: whatever happens after this call wakes the wait below.
             for signal in self.signals.take() {
+                handled.push(signal);
                 supervisor.signalled(signal);
             }
             for (change, stopped_by) in self.child.changes() {
@@ -71,7 +81,12 @@ impl<'a> Supervised<'a> {
             let look = supervisor.look(self.since.elapsed(), self.view(), self.child.group_is_alive());
             let suspended = look.actions.contains(&Action::Suspend);
             for action in look.actions {
-                self.perform(action, &mut supervisor);
+                // The signals to the command must not wait for whoever reads stderr.
+                if matches!(action, Action::Report(..) | Action::ReportIgnored(_)) && !can_report(Duration::ZERO) {
+                    unreported.push(action);
+                } else {
+                    self.perform(action, &mut supervisor);
+                }
             }
             if let Some(ended) = look.over {
                 break ended;
@@ -80,7 +95,13 @@ impl<'a> Supervised<'a> {
                 self.signals.wait(look.wake.min(LONGEST_WAIT));
             }
         };
-        End { ended, by_us: supervisor.ended_by_us(), key: self.leave_terminal(ended) }
+        let key = self.leave_terminal(ended, &handled);
+        if !unreported.is_empty() && can_report(LAST_REPORT) {
+            for action in unreported {
+                self.perform(action, &mut supervisor);
+            }
+        }
+        End { ended, by_us: supervisor.ended_by_us(), reported: supervisor.has_reported(), key }
     }
 
     fn view(&self) -> View {
@@ -124,15 +145,18 @@ impl<'a> Supervised<'a> {
         lent
     }
 
-    /// Takes the terminal back, with its modes if the command could not restore them. Returns the signal of a key that
-    /// ended the command while it had the terminal.
-    fn leave_terminal(&self, ended: Ended) -> Option<i32> {
-        let (terminal, group) = (self.terminal.as_ref()?, self.child.group()?);
-        let had = terminal.take_back(group);
+    /// Takes the terminal back, with its modes if the command could not restore them. Returns the key that ended the
+    /// command. `handled`: the signals that reached this process.
+    fn leave_terminal(&self, ended: Ended, handled: &[i32]) -> Option<KeyEnd> {
+        let terminal = self.terminal.as_ref()?;
+        let had = self.child.group().is_some_and(|group| terminal.take_back(group));
         let Ended::Signalled(signal) = ended else { return None };
         if had {
             terminal.restore_modes();
         }
-        (had && [INT, QUIT].contains(&signal)).then_some(signal)
+        if handled.contains(&signal) {
+            return terminal.key_end(signal);
+        }
+        (had && [INT, QUIT].contains(&signal)).then_some(KeyEnd::Group(signal))
     }
 }

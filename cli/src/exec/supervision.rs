@@ -174,6 +174,11 @@ impl Supervisor {
         self.ending.is_some()
     }
 
+    /// Whether it reported a loss, or the end of the command because of the lock.
+    pub(super) fn has_reported(&self) -> bool {
+        self.reported_ignored || self.ended_by_us()
+    }
+
     /// A signal that `exec` received.
     pub(super) fn signalled(&mut self, signal: i32) {
         match signal {

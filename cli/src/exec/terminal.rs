@@ -1,7 +1,8 @@
 //! The terminal from which `exec` was started, and who has it: the foreground process group gets the keys and may read.
 //!
-//! The command gets the terminal, as a group of its own, if `exec` has it. In a pipeline the terminal belongs to all
-//! programs of the pipeline. There the command gets it only once it asks for it, by a read that stops it.
+//! The command gets the terminal, as a group of its own, if `exec` has it. There are two exceptions, in which it gets it
+//! only once it asks for it, by a read that stops it: in a pipeline the terminal belongs to all its programs, and a
+//! background job of a script, which ignores SIGINT, leaves it to the script.
 
 use std::{
     fs::{File, OpenOptions},
@@ -11,11 +12,11 @@ use std::{
 
 use rustix::{
     fs::{FileType, fstat},
-    process::{Pid, Signal, getpgrp, kill_current_process_group},
+    process::{Pid, Signal, getpgrp, getpid, kill_current_process_group, kill_process},
     termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp},
 };
 
-use super::signals::{TSTP, with_default, with_ttou_blocked};
+use super::signals::{INT, QUIT, TSTP, is_ignored, with_default, with_ttou_blocked};
 
 /// The controlling terminal.
 #[derive(Debug)]
@@ -25,7 +26,8 @@ pub(super) struct Terminal {
     own: Pid,
     /// Its modes before the command.
     modes: Option<Termios>,
-    pipeline: bool,
+    /// Whether the command gets it only once it asks for it.
+    on_demand: bool,
 }
 
 impl Terminal {
@@ -33,17 +35,25 @@ impl Terminal {
     pub(super) fn open() -> Option<Self> {
         let file = OpenOptions::new().read(true).write(true).open("/dev/tty").ok()?;
         let modes = tcgetattr(&file).ok();
-        Some(Self { file, own: getpgrp(), modes, pipeline: is_in_pipeline() })
+        // In a command substitution of an interactive shell, which ignores SIGTTIN, a read would fail and not stop.
+        let cannot_ask = is_ignored(libc::SIGTTIN);
+        let on_demand = is_ignored(INT) || is_in_pipeline() && !cannot_ask;
+        Some(Self { file, own: getpgrp(), modes, on_demand })
     }
 
     /// Whether the command shall get the terminal at its start.
     pub(super) fn lends_at_start(&self) -> bool {
-        self.is_ours() && !self.pipeline
+        self.is_ours() && !self.on_demand
     }
 
     /// Whether the process group of `exec` has it.
     pub(super) fn is_ours(&self) -> bool {
         self.is_of(self.own)
+    }
+
+    /// The end of `exec` if this signal, which it handled, can be that of a key.
+    pub(super) fn key_end(&self, signal: i32) -> Option<KeyEnd> {
+        ([INT, QUIT].contains(&signal) && self.is_ours()).then_some(KeyEnd::Itself(signal))
     }
 
     fn is_of(&self, group: Pid) -> bool {
@@ -96,11 +106,27 @@ pub(crate) fn suspend() {
     let _ = with_default(TSTP, || kill_current_process_group(Signal::TSTP));
 }
 
-/// Ends this process by the signal of a key, with its process group: the terminal sent it to the command's group alone,
-/// and a script that called `exec` must end, too. Returns only if the signal is ignored.
-pub(super) fn end_group(signal: i32) {
-    let Some(key) = Signal::from_named_raw(signal) else { return };
-    let _ = with_default(signal, || kill_current_process_group(key));
+/// How `exec` ends after a key of the terminal, such as Ctrl-C, ended the command or the wait: by the signal of the key,
+/// as if there was no handler. A script that called `exec` must end, too, and a shell takes the key for handled if `exec`
+/// returns an exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeyEnd {
+    /// The terminal sent the signal to the command's group alone: the group of `exec` gets it now.
+    Group(i32),
+    /// The group of `exec` got the signal, and `exec` handled it: it ends by it now.
+    Itself(i32),
+}
+
+impl KeyEnd {
+    /// Ends this process. Returns only if the signal is ignored.
+    pub(super) fn end(self) {
+        let (Self::Group(signal) | Self::Itself(signal)) = self;
+        let Some(key) = Signal::from_named_raw(signal) else { return };
+        let _ = with_default(signal, || match self {
+            Self::Group(_) => kill_current_process_group(key),
+            Self::Itself(_) => kill_process(getpid(), key),
+        });
+    }
 }
 
 /// Whether a standard stream is a pipe or a socket, so that other programs may share the terminal.

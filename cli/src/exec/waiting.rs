@@ -8,8 +8,9 @@ use std::{
 
 use redlock::{Lease, Lock, LockError, LockInfo, Owner};
 use rustix::termios::tcgetwinsize;
+use unicode_width::UnicodeWidthChar;
 
-use super::signals::Signals;
+use super::{report::can_report, signals::Signals};
 use crate::{block::block, duration, holder, table::visible, talk::Talk};
 
 /// Why there is no lease.
@@ -59,7 +60,8 @@ impl<'a> StatusLine<'a> {
 
     fn show(&mut self) {
         let waited = Duration::from_secs(self.since.elapsed().as_secs());
-        if !self.enabled || self.shown == Some(waited) {
+        // A grant must not wait for whoever reads stderr.
+        if !self.enabled || self.shown == Some(waited) || !can_report(Duration::ZERO) {
             return;
         }
         self.shown = Some(waited);
@@ -73,7 +75,7 @@ impl<'a> StatusLine<'a> {
 
 impl Drop for StatusLine<'_> {
     fn drop(&mut self) {
-        if self.shown.is_some() {
+        if self.shown.is_some() && can_report(Duration::ZERO) {
             let _ = write!(stderr(), "\r\x1b[K");
         }
     }
@@ -83,7 +85,14 @@ impl Drop for StatusLine<'_> {
 fn fitting(line: &str) -> String {
     let columns = tcgetwinsize(stderr()).map_or(0, |size| usize::from(size.ws_col));
     // A terminal may not know its size.
-    line.chars().take(if columns > 0 { columns - 1 } else { usize::MAX }).collect()
+    let mut left = if columns > 0 { columns - 1 } else { usize::MAX };
+    let fits = |character: &char| {
+        let width = character.width().unwrap_or_default();
+        let fits = width <= left;
+        left = if fits { left - width } else { 0 };
+        fits
+    };
+    line.chars().take_while(fits).collect()
 }
 
 /// The search for the holder of a lock, on a thread of its own: the wait does not wait for the nodes.

@@ -9,7 +9,7 @@ use std::{
 
 use futures_util::future::{join, join_all};
 use redlock::{
-    Client, Kind, LockError, LockInfo, LockOptions, NodeView, Page,
+    Client, Kind, LockError, LockInfo, LockOptions, NodeView, Page, Scan,
     identity::{ConnectedClient, Identity},
 };
 use serde_json::{Map, Value, json};
@@ -136,6 +136,35 @@ pub(crate) struct Source {
     listed: Option<(Instant, Vec<Connected>)>,
 }
 
+/// A scan for all locks.
+pub(crate) struct Finder {
+    scan: Scan,
+    pattern: Option<String>,
+}
+
+impl Finder {
+    /// The names of the locks that match the pattern, and the last page if keys are left. See [`Source::scan`].
+    pub(crate) async fn find(
+        mut self,
+        limit: Option<u64>,
+        mut progress: impl FnMut(&Page, usize),
+    ) -> Result<(BTreeSet<String>, Option<Page>), LockError> {
+        let mut found = BTreeSet::new();
+        while let Some(mut page) = self.scan.next_page().await? {
+            found.extend(page.names.drain(..).filter(|name| matches(self.pattern.as_deref(), name)));
+            progress(&page, found.len());
+            if limit.is_some_and(|limit| page.visited >= limit && page.visited < page.keys) {
+                return Ok((found, Some(page)));
+            }
+        }
+        Ok((found, None))
+    }
+}
+
+fn matches(pattern: Option<&str>, name: &str) -> bool {
+    pattern.is_none_or(|pattern| glob::matches(pattern, name))
+}
+
 impl Source {
     /// A source of the locks that match the pattern. One without wildcards is a name, whose lock is always looked at.
     pub(crate) fn new(client: Client, pattern: Option<&str>) -> Self {
@@ -166,22 +195,24 @@ impl Source {
     pub(crate) async fn scan(
         &mut self,
         limit: Option<u64>,
-        mut progress: impl FnMut(&Page, usize),
+        progress: impl FnMut(&Page, usize),
     ) -> Result<Option<Page>, LockError> {
-        let (mut scan, mut found, mut left) = (self.client.scan(), BTreeSet::new(), None);
-        while let Some(mut page) = scan.next_page().await? {
-            found.extend(page.names.drain(..).filter(|name| self.wants(name)));
-            progress(&page, found.len());
-            if limit.is_some_and(|limit| page.visited >= limit && page.visited < page.keys) {
-                left = Some(page);
-                break;
-            }
-        }
-        // A name without wildcards stays, with or without a key.
-        found.extend(self.name.clone());
-        self.kept = found;
-        self.scanned = Some(SystemTime::now());
+        let (found, left) = self.finder().find(limit, progress).await?;
+        self.keep(found);
         Ok(left)
+    }
+
+    /// A scan that does not hold up this source. Its names are for [`keep`](Self::keep).
+    pub(crate) fn finder(&self) -> Finder {
+        Finder { scan: self.client.scan(), pattern: self.pattern.clone() }
+    }
+
+    /// Keeps the names of a scan, instead of those of the scan before.
+    pub(crate) fn keep(&mut self, found: BTreeSet<String>) {
+        self.kept = found;
+        // A name without wildcards stays, with or without a key.
+        self.kept.extend(self.name.clone());
+        self.scanned = Some(SystemTime::now());
     }
 
     /// The nodes, locks and clients now. Fails only if the client is closed: an outage is part of the snapshot. A node
@@ -250,7 +281,7 @@ impl Source {
     }
 
     fn wants(&self, name: &str) -> bool {
-        self.pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, name))
+        matches(self.pattern.as_deref(), name)
     }
 
     /// Inspects locks, many at once.

@@ -45,11 +45,12 @@ pub(crate) struct WatchOptions {
 }
 
 pub(crate) fn run(options: &WatchOptions, servers: &ConnectOptions, talk: &Talk) -> Result<ExitStatusCode, Failure> {
-    let pause = Pause::new()?;
     let mut source = Source::new(client(servers, talk)?, options.pattern.as_deref());
     if options.scan {
         block(source.scan(None, |_, _| ()))?;
     }
+    // After the scan, which Ctrl-C ends with the process.
+    let pause = Pause::new()?;
     let mut watched = Watched::default();
     let (mut outage, mut warned) = (None, Vec::new());
     loop {
@@ -77,10 +78,11 @@ pub(crate) fn run(options: &WatchOptions, servers: &ConnectOptions, talk: &Talk)
             // At the beginning, the options may be wrong.
             Err(failure) if watched.last_look.is_none() => return Err(failure),
             Err(failure) => {
-                if outage.as_ref() != Some(&failure.message) {
+                // The message of an outage has its length, and so is another one each time.
+                if outage != Some(failure.code) {
                     talk.warn(&failure.message);
                 }
-                outage = Some(failure.message);
+                outage = Some(failure.code);
             }
         }
         if pause.wait(options.every)? != Woken::InTime {

@@ -113,6 +113,14 @@ fn force_ends_the_holder_and_asks_before() {
 }
 
 #[test]
+fn the_name_of_a_holder_controls_no_terminal() {
+    let server = Server::start();
+    assert_eq!(on(&server, &["acquire", "x", "--ttl", "60", "--owner", "\x1b[31mred"]).code, 0);
+    let asked = on(&server, &["release", "x", "--force"]);
+    assert!(asked.stderr.contains("red") && !asked.stderr.contains('\x1b'), "{asked:?}");
+}
+
+#[test]
 fn a_token_ends_its_own_tenure_only() {
     let server = Server::start();
     let acquire = || on(&server, &["acquire", "x", "--ttl", "60", "--json"]).object();

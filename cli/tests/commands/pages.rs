@@ -46,6 +46,9 @@ fn node_warnings_are_explained_and_unknown_words_refused() {
     assert_eq!((unknown.code, unknown.stdout.as_str()), (64, ""));
     let all = run(command(&["explain"])).stdout;
     assert!(all.lines().any(|line| line == "lost:deleted"), "{all}");
+    let objects = run(command(&["explain", "--json"])).stdout;
+    assert!(objects.lines().all(|line| line.starts_with("{\"code\":")), "{objects}");
+    assert_eq!(objects.lines().count(), all.lines().count());
     let object = run(command(&["explain", "lost:deleted", "--json"])).object();
     assert_eq!((&object["kind"], &object["code"]), (&"lost".into(), &"deleted".into()));
 }

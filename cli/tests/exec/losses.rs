@@ -1,13 +1,16 @@
 //! Outages and losses: when the command ends, and with which code.
 
 use std::{
+    io::{Write, pipe},
+    process::Stdio,
     thread,
     time::{Duration, Instant},
 };
 
 use redlock_tests::server::Server;
+use rustix::io::ioctl_fionbio;
 
-use crate::command::{Running, Scene, is_alive, rounds, until};
+use crate::command::{Running, Scene, detach, is_alive, rounds, until};
 
 /// A command that ends by SIGTERM.
 const OBEDIENT: &str = "echo $$ >pid; exec sleep 100";
@@ -76,6 +79,28 @@ fn when_the_server_dies_the_command_is_dead_before_the_lease_ends() {
         assert_eq!(run.code(), 79, "{}", run.stderr());
         left
     });
+}
+
+/// Nobody reads the pipe, as if the program that ships logs hung in the same outage.
+#[test]
+fn a_stderr_that_nobody_reads_keeps_no_command_alive() {
+    let mut scene = Scene::new();
+    let (reader, mut writer) = pipe().expect("a pipe");
+    ioctl_fionbio(&writer, true).expect("a pipe");
+    while writer.write(&[b'.'; 4096]).is_ok() {}
+    ioctl_fionbio(&writer, false).expect("a pipe");
+    let mut command = scene.command(&["x", "--watchdog", LEASE, "-c", OBEDIENT]);
+    detach(&mut command);
+    let mut redlock = command.stdout(Stdio::null()).stderr(writer).spawn().expect("redlock exec starts");
+    scene.note("pid");
+    let expiry = expiry(&scene.server);
+    scene.server.freeze();
+    dies(&scene);
+    let left = expiry.checked_duration_since(Instant::now());
+    scene.server.thaw();
+    assert!(left.is_some(), "the command outlived its lease");
+    assert_eq!(redlock.wait().expect("a child").code(), Some(79));
+    drop(reader);
 }
 
 /// Runs the rounds of an outage, several at once, with each kind of command. `outage` returns how long before the key's
@@ -231,4 +256,18 @@ fn a_release_that_nobody_confirms_keeps_the_commands_code() {
     assert_eq!(run.code(), 5);
     assert!(run.stderr().contains("not confirmed"), "{}", run.stderr());
     scene.server.thaw();
+}
+
+#[test]
+fn a_loss_that_only_the_release_finds_is_reported() {
+    for (end, code) in [("exit 0", 79), ("exit 3", 3)] {
+        let scene = Scene::new();
+        let command = format!("echo $$ >pid; while [ ! -e go ]; do sleep 0.02; done; {end}");
+        let mut run = scene.start(&["x", "-c", &command]);
+        scene.note("pid");
+        let _: u32 = scene.server.command(&["DEL", "x"]);
+        scene.write("go");
+        assert_eq!(run.code(), code);
+        assert_eq!(run.stderr().matches("lock \"x\" was lost").count(), 1, "{}", run.stderr());
+    }
 }

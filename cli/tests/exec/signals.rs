@@ -143,7 +143,7 @@ fn what_a_command_leaves_in_the_background_is_left_alone() {
 #[allow(unsafe_code, reason = "std ignores no signal")]
 fn an_ignored_signal_stays_ignored() {
     let scene = Scene::new();
-    let command = "kill -HUP $$; kill -INT $$; echo >ready; while [ ! -e go ]; do sleep 0.02; done";
+    let command = "kill -HUP $$; kill -INT $$; kill -PIPE $$; echo >ready; while [ ! -e go ]; do sleep 0.02; done";
     let mut run = scene.command(&["x", "-c", command]);
     // As nohup does, and a shell without job control for its background jobs.
     // SAFETY: one system call.
@@ -151,6 +151,7 @@ fn an_ignored_signal_stays_ignored() {
         run.pre_exec(|| {
             libc::signal(libc::SIGHUP, libc::SIG_IGN);
             libc::signal(libc::SIGINT, libc::SIG_IGN);
+            libc::signal(libc::SIGPIPE, libc::SIG_IGN);
             Ok(())
         })
     };
@@ -160,6 +161,14 @@ fn an_ignored_signal_stays_ignored() {
     run.signal(Signal::INT);
     scene.write("go");
     assert_eq!(run.code(), 0);
+}
+
+#[test]
+fn a_signal_that_is_not_ignored_has_its_default() {
+    let scene = Scene::new();
+    for (signal, code) in [("PIPE", 141), ("INT", 130), ("HUP", 129)] {
+        assert_eq!(scene.code(&["x", "-c", &format!("kill -{signal} $$")]), code);
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::{
 };
 
 use redlock_tests::terminal::Pty;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::command::{Scene, is_alive, rounds, state, until};
 
@@ -195,6 +195,36 @@ fn ctrl_c_ends_a_script_around_it() {
     }
 }
 
+/// In a pipeline and with `--foreground` the key reaches `redlock`, too, and in the wait it reaches nobody else. bash then
+/// goes on with the script, unless the signal ends `redlock` as well.
+#[test]
+fn ctrl_c_ends_a_script_around_it_also_if_redlock_handles_the_key() {
+    let scene = Scene::new();
+    let mut holder = scene.start(&["held", "-c", "echo >ready; while [ ! -e go ]; do (sleep 0.02); done"]);
+    scene.note("ready");
+    scene.forget("ready");
+    let command = "-c 'echo >ready; exec sleep 100'";
+    for (line, call) in [
+        (format!("redlock exec x {command}"), "bash script | cat"),
+        (format!("redlock exec x --foreground {command}"), "bash script"),
+        ("echo >ready; redlock exec held -- touch ran".to_owned(), "bash script"),
+    ] {
+        fs::write(scene.folder.join("script"), format!("{line}\necho after >after\n")).expect("a file");
+        let mut terminal = Shell::start(&scene);
+        terminal.enter(call);
+        scene.note("ready");
+        if line.contains("held") {
+            terminal.shows("waiting for");
+        }
+        terminal.press(INTERRUPT);
+        terminal.code(130);
+        assert!(!scene.has("after") && !scene.has("ran") && !scene.held("x"), "{line}");
+        scene.forget("ready");
+    }
+    scene.write("go");
+    assert_eq!(holder.code(), 0);
+}
+
 #[test]
 fn ctrl_z_stops_a_script_around_it() {
     for _ in 0..rounds(2) {
@@ -248,6 +278,46 @@ fn in_the_background_the_shell_keeps_the_terminal() {
     shell.enter("kill %1; wait %1");
     shell.code(143);
     assert!(!is_alive(command) && !scene.held("x"));
+}
+
+#[test]
+fn a_background_job_leaves_the_terminal_to_its_script() {
+    let scene = Scene::new();
+    let script = "redlock exec x -c 'echo >ready; while [ ! -e go ]; do (sleep 0.02); done' &\n\
+                  until [ -e ready ]; do sleep 0.02; done\necho >asks\nread line\necho \"got $line\"\n\
+                  echo >go\nwait\n";
+    fs::write(scene.folder.join("script"), script).expect("a file");
+    let mut shell = Shell::start(&scene);
+    shell.enter("bash script");
+    scene.note("asks");
+    shell.enter("hello");
+    shell.shows("got hello");
+    shell.code(0);
+    assert!(!scene.held("x"));
+}
+
+#[test]
+fn in_a_command_substitution_the_command_reads_from_the_terminal() {
+    let scene = Scene::new();
+    let mut shell = Shell::start(&scene);
+    shell.enter("said=$(redlock exec x -c 'echo >ready; read line; echo \"got $line\"'); echo \"<$said>\"");
+    scene.note("ready");
+    shell.enter("hello");
+    shell.shows("<got hello>");
+    shell.code(0);
+}
+
+#[test]
+fn an_int_that_was_sent_to_redlock_ends_no_script_around_it() {
+    let scene = Scene::new();
+    let script = "redlock exec x -c 'echo $$ >pid; exec sleep 100'\necho $? >after\n";
+    fs::write(scene.folder.join("script"), script).expect("a file");
+    let mut shell = Shell::start(&scene);
+    shell.enter("sh script");
+    let redlock = parent_of(scene.pid("pid"));
+    kill_process(redlock, Signal::INT).expect("it runs");
+    assert_eq!(scene.note("after"), "130");
+    shell.code(0);
 }
 
 #[test]

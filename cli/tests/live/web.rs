@@ -336,6 +336,56 @@ fn a_stream_shows_each_change_and_the_servers_are_asked_only_while_it_is_read() 
 }
 
 #[test]
+fn a_lock_that_rests_is_not_held() {
+    let server = Server::start();
+    let _holder = Running::start(command(&server.url(), &["exec", "held", "--", "sleep", "100"]));
+    until("it is held", || server.command::<i64>(&["EXISTS", "held"]) == 1);
+    let rests = ["exec", "report", "--min-hold", "60s", "--", "true"];
+    assert!(command(&server.url(), &rests).status().expect("redlock runs").success());
+    let web = Web::start(&server.url(), &["--scan"]);
+    let metrics = web.get("/metrics", "").body;
+    assert!(metrics.lines().any(|line| line == "redlock_held{group=\"report\"} 0"), "{metrics}");
+    let oldest = |name| metrics.contains(&format!("redlock_oldest_hold_seconds{{group=\"{name}\"}}"));
+    assert!(oldest("held") && !oldest("report"), "{metrics}");
+}
+
+#[test]
+fn a_scan_that_fails_is_reported_once() {
+    let server = Server::start();
+    let _: String = server.command(&["ACL", "SETUSER", "viewer", "on", ">secret", "~*", "&*", "+@all", "-scan"]);
+    let url = server.url().replace("redis://", "redis://viewer:secret@");
+    let web = Web::start(&url, &["--scan"]);
+    for _ in 0..3 {
+        assert!(web.get("/api/snapshot", "").json()["scanned"].is_null());
+    }
+    let report = web.stderr.recv_timeout(LIMIT).expect("a line");
+    assert!(report.contains("cannot find all locks") && report.contains("'scan'"), "{report}");
+    assert!(web.stderr.try_recv().is_err(), "once");
+}
+
+#[test]
+fn a_release_is_on_record_if_the_viewer_goes_away_meanwhile() {
+    let server = Server::start();
+    let web = Web::start(&server.url(), &["--allow-release"]);
+    web.get("/api/snapshot", "");
+    let _: String = server.command(&["CLIENT", "PAUSE", "60000", "WRITE"]);
+    let (address, body) = (&web.address, body("order:1", "1", "order:1"));
+    let (headers, length) = (web.own_headers(), body.len());
+    let mut stream = web.connect();
+    let head = format!("POST /api/release HTTP/1.1\r\nHost: {address}\r\nContent-Length: {length}\r\n{headers}\r\n");
+    stream.write_all((head + &body).as_bytes()).expect("it reads");
+    until("the server has the release", || server.command::<String>(&["CLIENT", "LIST"]).contains(" flags=b "));
+    drop(stream);
+    let record = loop {
+        let line = web.stderr.recv_timeout(LIMIT).expect("a record");
+        if line.contains("order:1") {
+            break line;
+        }
+    };
+    assert!(record.contains("not released"), "{record}");
+}
+
+#[test]
 fn metrics_have_groups_and_no_names() {
     let servers = [Server::start(), Server::start(), Server::start()];
     let urls: Vec<String> = servers.iter().map(Server::url).collect();

@@ -49,11 +49,14 @@ impl Guard {
     /// For a server with this address. Without further names, one that others can reach has any: they need the token.
     pub(super) fn new(address: SocketAddr, hosts: &[String], token: Option<&str>) -> Self {
         let port = address.port();
-        let own = if address.ip().is_loopback() {
-            vec![format!("localhost:{port}"), format!("127.0.0.1:{port}"), format!("[::1]:{port}"), address.to_string()]
-        } else {
-            Vec::new()
-        };
+        let mut own = Vec::new();
+        if address.ip().is_loopback() {
+            let names = ["localhost", "127.0.0.1", "[::1]"];
+            own.extend(names.map(|name| format!("{name}:{port}")));
+            own.push(address.to_string());
+            // Browsers leave the default port out.
+            own.extend(names.into_iter().filter(|_| port == 80).map(str::to_owned));
+        }
         let all: Vec<String> = own.into_iter().chain(hosts.iter().map(|host| host.to_ascii_lowercase())).collect();
         Self { hosts: (!all.is_empty()).then_some(all), token: token.map(hash) }
     }
@@ -129,4 +132,22 @@ fn hash(token: &str) -> [u8; 32] {
     let mut hash = [0; 32];
     hash.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());
     hash
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn browsers_leave_the_default_port_out() {
+        let checked = |address: &str, host: &'static str| {
+            let guard = Guard::new(address.parse().expect("an address"), &[], None);
+            let headers = HeaderMap::from_iter([(header::HOST, HeaderValue::from_static(host))]);
+            guard.check(&Uri::from_static("/"), &headers).is_ok()
+        };
+        for host in ["127.0.0.1", "localhost", "[::1]", "localhost:80"] {
+            assert!(checked("127.0.0.1:80", host), "{host}");
+        }
+        assert!(!checked("127.0.0.1:7379", "127.0.0.1") && !checked("127.0.0.1:80", "evil.example"));
+    }
 }

@@ -12,6 +12,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
+use redlock::Kind;
+
 use super::{
     group::{group, grouped},
     routes::failed,
@@ -34,21 +36,22 @@ pub(super) async fn metrics(State(viewer): State<Arc<Viewer>>) -> Response {
 struct Group {
     held: u64,
     waiting: u64,
-    /// In seconds.
-    oldest: f64,
+    /// In seconds; `None` if of no holder it is known since when it has its lock.
+    oldest: Option<f64>,
 }
 
 impl Group {
     fn of(lock: &Lock, when: SystemTime) -> Self {
         let since = lock.info.as_ref().and_then(|info| info.since);
-        let oldest = since.and_then(|since| when.duration_since(since).ok()).unwrap_or_default().as_secs_f64();
-        Self { held: lock.info.is_some().into(), waiting: lock.waiting as u64, oldest }
+        let oldest = since.map(|since| when.duration_since(since).unwrap_or_default().as_secs_f64());
+        let held = lock.info.as_ref().is_some_and(|info| info.kind != Kind::Rest);
+        Self { held: held.into(), waiting: lock.waiting as u64, oldest }
     }
 
     fn add(&mut self, other: Self) {
         self.held += other.held;
         self.waiting += other.waiting;
-        self.oldest = self.oldest.max(other.oldest);
+        self.oldest = self.oldest.into_iter().chain(other.oldest).reduce(f64::max);
     }
 }
 
@@ -72,7 +75,7 @@ fn text(snapshot: &Snapshot) -> String {
         metric(&mut text, "redlock_held", "Locks that are held, of those that are known.", held);
         let waiting = each().map(|(labels, group)| (labels, group.waiting));
         metric(&mut text, "redlock_waiting", "Clients that wait for a lock.", waiting);
-        let oldest = each().map(|(labels, group)| (labels, group.oldest));
+        let oldest = each().filter_map(|(labels, group)| Some((labels, group.oldest?)));
         metric(&mut text, "redlock_oldest_hold_seconds", "For how long the oldest holder has its lock.", oldest);
     }
     text

@@ -10,7 +10,7 @@ use axum::{
 };
 use redlock::LockError;
 use serde_json::{Value, json};
-use tokio::time::timeout;
+use tokio::{spawn, time::timeout};
 
 use super::{
     guard::{Refusal, check_change},
@@ -64,14 +64,22 @@ pub(super) async fn release(
         Err(_) => return Err(Refusal { status: StatusCode::REQUEST_TIMEOUT, why: "The content did not arrive." }),
     };
     let Wanted { name, token } = Wanted::read(&content)?;
-    let released = viewer.looks.client().force_release_token(&name, token).await;
-    let outcome = match &released {
-        Ok(true) => "released".to_owned(),
-        Ok(false) => "not released: the token does not hold it".to_owned(),
-        Err(error) => format!("not released: {error}"),
+    let user = viewer.user(&headers);
+    let releasing = async move {
+        let released = viewer.looks.client().force_release_token(&name, token).await;
+        let outcome = match &released {
+            Ok(true) => "released".to_owned(),
+            Ok(false) => "not released: the token does not hold it".to_owned(),
+            Err(error) => format!("not released: {error}"),
+        };
+        viewer.talk.audit(&format!("{name:?} with token {token}, for {user} from {peer}: {outcome}"));
+        viewer.looks.forget().await;
+        (name, released)
     };
-    viewer.talk.audit(&format!("{name:?} with token {token}, for {} from {peer}: {outcome}", viewer.user(&headers)));
-    viewer.looks.forget().await;
+    // In a task of its own: a viewer that ends its connection must not keep the release off the record.
+    let Ok((name, released)) = spawn(releasing).await else {
+        return Err(Refusal { status: StatusCode::INTERNAL_SERVER_ERROR, why: "The release failed." });
+    };
     Ok(match released {
         Ok(released) => json_answer(&json!({ "name": name, "released": released })),
         Err(error @ LockError::Conflict { .. }) => failed(StatusCode::CONFLICT, &error),

@@ -7,9 +7,17 @@ use std::{
 };
 
 use axum::{body::Bytes, http::HeaderName};
+use futures_util::{
+    FutureExt,
+    future::{self, BoxFuture},
+};
 use redlock::{Client, LockError};
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::{
+    spawn,
+    sync::{Mutex, Semaphore},
+    task::AbortHandle,
+};
 
 use super::guard::Guard;
 use crate::{
@@ -39,7 +47,9 @@ pub(super) struct Look {
 pub(super) struct Looks {
     client: Client,
     pub(super) every: Duration,
-    source: Mutex<Shared>,
+    shared: Arc<Mutex<Shared>>,
+    /// The last scan for all locks.
+    scan: Mutex<Option<Scanning>>,
     /// The open pages.
     pub(super) streams: Arc<Semaphore>,
 }
@@ -48,14 +58,23 @@ struct Shared {
     source: Source,
     last: Option<(Instant, Arc<Look>)>,
     /// Whether the next look begins with a scan.
-    scan: bool,
+    scan_first: bool,
+    /// Why the scan before a look failed the last time.
+    scan_trouble: Option<String>,
+}
+
+/// A scan that was begun.
+struct Scanning {
+    task: AbortHandle,
+    result: future::Shared<BoxFuture<'static, Result<(), LockError>>>,
 }
 
 impl Looks {
     pub(super) fn new(source: Source, every: Duration, scan: bool) -> Self {
         let client = source.client().clone();
-        let source = Mutex::new(Shared { source, last: None, scan });
-        Self { client, every, source, streams: Arc::new(Semaphore::new(MOST_STREAMS)) }
+        let shared = Shared { source, last: None, scan_first: scan, scan_trouble: None };
+        let streams = Arc::new(Semaphore::new(MOST_STREAMS));
+        Self { client, every, shared: Arc::new(Mutex::new(shared)), scan: Mutex::default(), streams }
     }
 
     pub(super) fn client(&self) -> &Client {
@@ -64,34 +83,66 @@ impl Looks {
 
     /// The last look, or a new one if it is older than `--every`.
     pub(super) async fn latest(&self, viewer: &Viewer) -> Result<Arc<Look>, LockError> {
-        let mut shared = self.source.lock().await;
+        let scan_first = self.shared.lock().await.scan_first;
+        let scan_trouble = if scan_first { self.scan().await.err() } else { None };
+        let mut shared = self.shared.lock().await;
+        if let Some(trouble) = scan_trouble.map(|error| error.to_string())
+            && shared.scan_trouble.as_ref() != Some(&trouble)
+        {
+            viewer.talk.warn(&format!("cannot find all locks: {trouble}"));
+            shared.scan_trouble = Some(trouble);
+        }
         if let Some((when, look)) = &shared.last
             && when.elapsed() < self.every
         {
             return Ok(look.clone());
         }
-        if shared.scan && shared.source.scan(None, |_, _| ()).await.is_ok() {
-            shared.scan = false;
-        }
-        let begun = Instant::now();
         let snapshot = shared.source.snapshot().await?;
         let json = viewer.object(&snapshot).to_string().into();
         let look = Arc::new(Look { snapshot, json });
-        shared.last = Some((begun, look.clone()));
+        // Its end: those who waited for it have it, also if it took longer than `--every`.
+        shared.last = Some((Instant::now(), look.clone()));
         Ok(look)
     }
 
-    /// Finds all locks. The next look has them.
+    /// Finds all locks. The next look has them. One scan serves all who wait for one, and goes on if they give up: with
+    /// many keys it takes longer than a request may.
     pub(super) async fn scan(&self) -> Result<(), LockError> {
-        let mut shared = self.source.lock().await;
-        shared.source.scan(None, |_, _| ()).await?;
-        shared.last = None;
-        Ok(())
+        let result = {
+            let mut scan = self.scan.lock().await;
+            match &*scan {
+                Some(running) if !running.task.is_finished() => running.result.clone(),
+                _ => {
+                    let begun = Scanning::begin(self.shared.clone());
+                    let result = begun.result.clone();
+                    *scan = Some(begun);
+                    result
+                }
+            }
+        };
+        result.await
     }
 
     /// Makes the next look a new one.
     pub(super) async fn forget(&self) {
-        self.source.lock().await.last = None;
+        self.shared.lock().await.last = None;
+    }
+}
+
+impl Scanning {
+    fn begin(shared: Arc<Mutex<Shared>>) -> Self {
+        let task = spawn(async move {
+            let finder = shared.lock().await.source.finder();
+            let (found, _) = finder.find(None, |_, _| ()).await?;
+            let mut shared = shared.lock().await;
+            shared.source.keep(found);
+            (shared.last, shared.scan_first) = (None, false);
+            Ok(())
+        });
+        let abort = task.abort_handle();
+        // It ends early only with the process.
+        let result = task.map(|ended| ended.unwrap_or(Ok(()))).boxed().shared();
+        Self { task: abort, result }
     }
 }
 
