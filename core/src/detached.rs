@@ -164,11 +164,12 @@ impl Lease {
         let Some((tenure, session)) = self.tenure_and_session() else {
             return Err(LockError::forked(self.name()));
         };
-        let millis = tenure.terms.right.ttl.as_millis() as u64;
-        let kind = match tenure.terms {
-            ref terms if terms.adaptive => Kind::Adaptive(millis),
-            ref terms if terms.fixed => Kind::Fixed(millis),
-            _ => Kind::Watchdog(millis),
+        // Of the lease that is left: an earlier one of the tenure may have been of another kind.
+        let renewed = tenure.renewed_ttl();
+        let kind = match renewed.as_millis() as u64 {
+            0 => Kind::Fixed(tenure.terms.right.ttl.as_millis() as u64),
+            millis if tenure.terms.adaptive => Kind::Adaptive(millis),
+            millis => Kind::Watchdog(millis),
         };
         let detached = Detached {
             name: self.name().to_owned(),
@@ -252,6 +253,11 @@ async fn attach(Attach { session, names, detached, owner }: Attach) -> Result<Le
     tenure.mark_counters_due();
     let lease = Lease::new(&session, tenure.clone(), claim.clone());
     session.register(&tenure);
+    if session.is_closed() {
+        // Closed meanwhile. `take_over` undoes the attach.
+        let _ = lease.let_go();
+        return Err(LockError::Closed);
+    }
     take_over.done = true;
     lease.check()?;
     lease.set_instead_of_release(move || match tenure.detach() {

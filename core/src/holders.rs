@@ -133,7 +133,8 @@ async fn end_with(session: &Session, names: &Names, ends: Ends) -> Result<bool, 
         let (quorum, ends) = (quorum.clone(), ends.clone());
         Box::pin(async move { end_on(&quorum, node, &ends).await })
     };
-    let replies = quorum.gather_with(ask, |end| *end != End::Conflict).await?;
+    // The others, too, have a short time: a node that still has the tenure would make the lock look held.
+    let replies = quorum.gather_with(ask, |_| false).await?;
     if replies.iter().filter(|(_, end)| *end == End::Conflict).count() > quorum.spare() {
         return Err(LockError::Conflict { key: names.lock.clone() });
     }
@@ -327,8 +328,12 @@ async fn at_keys(quorum: &Arc<Quorum>, names: &Arc<Names>) -> Result<Vec<AtKey>,
         let (quorum, names) = (quorum.clone(), names.clone());
         Box::pin(async move { at_key(&quorum, node, &names).await })
     };
-    // A node may have permits that the others lack.
-    let answers = quorum.gather_with(ask, |at_key| matches!(at_key, AtKey::Lock(_))).await?;
+    // If they differ, or have permits, another node may have what some of them lack.
+    let same = |one: &AtKey, other: &AtKey| match (one, other) {
+        (AtKey::Lock(one), AtKey::Lock(other)) => one.has_fields_of(other),
+        _ => false,
+    };
+    let answers = quorum.gather_with(ask, |answers| quorum.agrees(answers, same)).await?;
     Ok(answers.into_iter().map(|(_, at_key)| at_key).collect())
 }
 

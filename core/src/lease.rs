@@ -365,7 +365,7 @@ impl Lease {
     }
 
     /// Ends a block of code: releases, and fails with `lost` if the lock was lost. Does nothing if the lease was
-    /// detached or released inside the block.
+    /// detached inside the block, or released while it was held.
     pub fn leave(&self) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
         self.leave_in(self.polled(Caller::Task))
     }
@@ -386,7 +386,7 @@ impl Lease {
     }
 
     /// Starts the release at the end of a block, with the error to return if it finds the lock lost. `None` if the
-    /// lease was detached or released inside the block.
+    /// lease was detached inside the block, or released while it was held.
     fn begin_leave(&self) -> Result<Option<(ReleaseStart, LockError)>, LockError> {
         match self.fate() {
             Fate::Released | Fate::Detached => Ok(None),
@@ -428,7 +428,9 @@ pub(crate) async fn extend(
 pub(crate) fn extend_error(session: &Session, tenure: &Tenure, name: &str, failure: ExtendError) -> LockError {
     match failure {
         ExtendError::Ended(fate) => fate.error(name),
-        ExtendError::Unanswered(errors) if errors.iter().all(|(_, e)| e.kind == NodeErrorKind::WrongType) => {
+        ExtendError::Unanswered(errors)
+            if !errors.is_empty() && errors.iter().all(|(_, e)| e.kind == NodeErrorKind::WrongType) =>
+        {
             LockError::Conflict { key: tenure.terms.subject.names.lock.clone() }
         }
         ExtendError::Unanswered(errors) => session

@@ -227,6 +227,10 @@ impl Lock {
         }
         request.owner = self.owner(&request.owner);
         let session = self.client.session()?;
+        if session.is_closed() {
+            // The process is exiting. Only acquires that began before wait for its end.
+            return Err(LockError::Closed);
+        }
         let (subject, options, handle) = (self.subject.clone(), self.options.clone(), self.handle.clone());
         Ok(Claimant { session, subject, options, handle, key: request.owner.key(), request })
     }

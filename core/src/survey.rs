@@ -85,6 +85,8 @@ pub struct Scan {
     /// The nodes that are visited, in order. Any quorum has one of them, so each held lock is found.
     spots: Vec<Spot>,
     at: usize,
+    /// The first node that was not chosen yet.
+    next_node: usize,
     visited: u64,
     /// Nodes that failed.
     causes: Vec<NodeCause>,
@@ -116,7 +118,15 @@ impl Client {
     /// Walks through the keys of the servers and names those that look like locks. Never sends `KEYS`. The walk costs
     /// the servers about a microsecond a key, and more for each lock.
     pub fn scan(&self) -> Scan {
-        Scan { client: self.clone(), spots: Vec::new(), at: 0, visited: 0, causes: Vec::new(), begun: false }
+        Scan {
+            client: self.clone(),
+            spots: Vec::new(),
+            at: 0,
+            next_node: 0,
+            visited: 0,
+            causes: Vec::new(),
+            begun: false,
+        }
     }
 
     /// The holders of a lock as each node reports them, in the order of the nodes. Waits for `reply_timeout` (default:
@@ -174,7 +184,7 @@ impl Scan {
     pub async fn next_page(&mut self) -> Result<Option<Page>, LockError> {
         let session = self.client.inner().session()?;
         if !self.begun {
-            self.begin(&session).await?;
+            self.choose(&session).await?;
             self.begun = true;
         }
         loop {
@@ -185,18 +195,18 @@ impl Scan {
                     page.locks.extend(visited(&session, spot.node, std::mem::take(&mut page.moving)).await);
                     return Ok(Some(self.turn(&session, page)));
                 }
-                Err(error) => self.skip(&session, spot.node, error)?,
+                Err(error) => self.skip(&session, spot.node, error).await?,
             }
         }
     }
 
     /// Chooses the servers: those of as many nodes as any quorum must include one of.
-    async fn begin(&mut self, session: &Arc<Session>) -> Result<(), LockError> {
+    async fn choose(&mut self, session: &Arc<Session>) -> Result<(), LockError> {
         let wanted = session.quorum.spare() + 1;
-        for node in 0..session.quorum.nodes.len() {
-            if self.spots.iter().map(|spot| spot.node).collect::<BTreeSet<_>>().len() == wanted {
-                break;
-            }
+        let chosen = |spots: &[Spot]| spots.iter().map(|spot| spot.node).collect::<BTreeSet<_>>().len();
+        while chosen(&self.spots) < wanted && self.next_node < session.quorum.nodes.len() {
+            let node = self.next_node;
+            self.next_node += 1;
             match servers(session, node).await {
                 Ok(servers) => self.spots.extend(servers.into_iter().map(|server| Spot {
                     node,
@@ -219,16 +229,12 @@ impl Scan {
         Ok(())
     }
 
-    /// Leaves a node that failed, for one that is not visited yet.
-    fn skip(&mut self, session: &Session, failed: usize, error: NodeError) -> Result<(), LockError> {
+    /// Leaves a node that failed, with all its servers, for one that is not visited yet.
+    async fn skip(&mut self, session: &Arc<Session>, failed: usize, error: NodeError) -> Result<(), LockError> {
         self.fail(session, failed, error)?;
-        let next = self.spots.iter().map(|spot| spot.node).max().unwrap_or_default() + 1;
+        self.at = self.spots.iter().position(|spot| spot.node == failed).unwrap_or(self.at);
         self.spots.retain(|spot| spot.node != failed);
-        self.at = self.at.min(self.spots.len());
-        if next < session.quorum.nodes.len() {
-            self.spots.push(Spot { node: next, server: None, cursor: "0".to_owned(), keys: 0 });
-        }
-        Ok(())
+        self.choose(session).await
     }
 
     /// Takes a page, and goes on to the next server at the end of one.

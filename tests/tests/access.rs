@@ -15,7 +15,7 @@ use redlock::{
     Client, Config, Event, Lease, LockError, Owner, ReleaseOutcome, TokenKey, Ttl, Wire, protocol::script::scripts,
 };
 use redlock_tests::{
-    clients::options,
+    clients::{client_with, options},
     deployments::{Cluster, Watched},
     locked,
     server::{SOCKET, Server},
@@ -603,6 +603,32 @@ fn a_user_that_may_not_set_a_ttl_writes_no_lock() {
         assert!(server.command::<i64>(&["PTTL", "app:x"]) > 0);
         let _: () = server.command(&["FLUSHALL"]);
     }
+}
+
+#[tokio::test]
+async fn waiters_are_woken_again_once_the_server_lets_their_user_in_again() {
+    let server = Server::start();
+    let mut rules = documented().server;
+    rules.push("~x".to_owned());
+    permit(&server, &rules);
+    let holder = client_with([server.url()], |_| {}).lock("x", options(|_| {})).unwrap().acquire().await.unwrap();
+    let lock = client_with([as_user(&server.url())], |_| {}).lock("x", options(|_| {})).unwrap();
+    let first = tokio::spawn(lock.acquire());
+    until("it waits", || server.waiting("x") == 1).await;
+    let _: () = server.command(&["ACL", "DELUSER", "locks"]);
+    assert!(matches!(first.await.unwrap(), Err(LockError::Unavailable { .. })));
+    permit(&server, &rules);
+    let next = tokio::spawn(async move {
+        loop {
+            match lock.acquire().await {
+                Err(LockError::Unavailable { .. }) => tokio::task::yield_now().await,
+                other => return other,
+            }
+        }
+    });
+    until("the next one waits, too", || server.waiting("x") == 1).await;
+    holder.release().await.unwrap();
+    next.await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test]

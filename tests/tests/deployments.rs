@@ -15,6 +15,7 @@ use redlock_tests::{
     deployments::{Cluster, Watched},
     history::{self, Findings, Hold},
     process::monotonic,
+    proxy::Proxy,
     server::Server,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -56,6 +57,32 @@ async fn a_cluster_keeps_locks_of_all_slots() {
     }
     let pong = one.ping().await.unwrap();
     assert!(pong[0].state.is_ok(), "{pong:?}");
+}
+
+#[tokio::test]
+async fn a_seed_that_left_the_cluster_hides_none_of_its_masters() {
+    let mut cluster = Cluster::start(3, 1);
+    let client = on(cluster.url_of(3));
+    let lock = client.lock("x", options(|_| {})).unwrap();
+    lock.acquire().await.unwrap().release().await.unwrap();
+    // As `redis-cli --cluster del-node` does. The server still answers, and knows no other.
+    let seed = cluster.server(3);
+    seed.command::<()>(&["CLUSTER", "RESET", "SOFT"]);
+    seed.command::<()>(&["CONFIG", "RESETSTAT"]);
+    for master in 0..3 {
+        cluster.server(master).freeze();
+    }
+    assert!(lock.try_acquire().await.is_err());
+    until("the client has asked the seed more than once", || {
+        let stats: String = cluster.servers()[3].command(&["INFO", "commandstats"]);
+        let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_cluster|info:calls="));
+        calls.is_some_and(|calls| !calls.starts_with("1,"))
+    })
+    .await;
+    for master in 0..3 {
+        cluster.server(master).thaw();
+    }
+    lock.acquire().await.unwrap().release().await.unwrap();
 }
 
 /// A lease that ends soon if it is not renewed.
@@ -418,6 +445,24 @@ async fn a_queue_survives_a_planned_failover_and_keeps_its_order() {
     assert_eq!(turns(order).await, [0, 1, 2]);
     let exists: i64 = watched.servers()[master].command(&["EXISTS", "x"]);
     assert_eq!(exists, 0);
+}
+
+#[tokio::test]
+async fn a_master_that_was_demoted_behind_its_address_is_left() {
+    let master = Server::start();
+    let replica = Server::with_args(&["--replicaof", &format!("127.0.0.1 {}", master.port())]);
+    let proxy = Proxy::start(master.port());
+    let client = client(&[proxy.url()], steady);
+    let lease = client.lock("x", options(|_| {})).unwrap().acquire().await.unwrap();
+    until("the replica has the lock", || replica.command::<i64>(&["EXISTS", "x"]) == 1).await;
+    // As a managed service does: the address leads to the new master, and the former one ends no connection.
+    replica.command::<()>(&["REPLICAOF", "NO", "ONE"]);
+    proxy.lead_to(replica.port());
+    master.command::<()>(&["REPLICAOF", "127.0.0.1", &replica.port().to_string()]);
+    client.lock("y", options(|_| {})).unwrap().acquire().await.unwrap().release().await.unwrap();
+    renewed("the lease is renewed by the new master", &lease).await;
+    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+    assert_eq!(replica.command::<i64>(&["EXISTS", "x"]), 0);
 }
 
 #[tokio::test]

@@ -271,6 +271,31 @@ async fn owners_that_hold_the_lock_do_not_queue() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_whose_owner_was_joined_before_it_heard_of_its_turn_has_a_token_of_its_own() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port());
+    let (holder, slow, quick) = (client([server.url()]), client([proxy.url()]), client([server.url()]));
+    let shared = |client: &Client| fair_with(client, |options| options.owner = Some("both".to_owned()));
+    let held = fair(&holder).acquire().await.unwrap();
+    let waiting = tokio::spawn(shared(&slow).acquire());
+    until(PATIENCE, "it has a place", || queued(&server) == 1).await;
+    for direction in [Direction::Requests, Direction::Replies] {
+        proxy.flow(direction, Flow::Hold);
+    }
+    held.release().await.unwrap();
+    assert_eq!(queued(&server), 0, "the lock was handed to it");
+    let joined = shared(&quick).acquire().await.unwrap();
+    for direction in [Direction::Requests, Direction::Replies] {
+        proxy.flow(direction, Flow::Pass);
+    }
+    let lease = tokio::time::timeout(PATIENCE, waiting).await.expect("it hears of its turn").unwrap().unwrap();
+    assert!(lease.token() > joined.token(), "{} after {}", lease.token(), joined.token());
+    joined.release().await.unwrap();
+    lease.release().await.unwrap();
+    nothing_stays(PATIENCE, &server).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn every_kind_of_release_lets_the_next_waiter_in() {
     let server = Server::start();
     let (one, two) = (client([server.url()]), client([server.url()]));
@@ -344,4 +369,36 @@ async fn a_quorum_refuses_fair_locks() {
     options.fair = true;
     let error = client.lock("x", options).err().unwrap();
     assert!(matches!(&error, LockError::Invalid { argument: "fair", .. }), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fair_waiter_hears_of_its_turn_after_plain_waiters_of_its_client() {
+    let server = Server::start();
+    let rival = client([server.url()]);
+    let mut quickest = Duration::MAX;
+    for _ in 0..5 {
+        let client = client([server.url()]);
+        let plain = client.lock("x", LockOptions::default()).unwrap();
+        // Its listener, which stays for a second, hears of many releases.
+        for _ in 0..20 {
+            let held = fair(&rival).acquire().await.unwrap();
+            let waiter = tokio::spawn(plain.acquire());
+            until(PATIENCE, "it listens", || {
+                server.command::<(String, usize)>(&["PUBSUB", "NUMSUB", "redisson_lock__channel:{x}"]).1 > 0
+            })
+            .await;
+            held.release().await.unwrap();
+            waiter.await.unwrap().unwrap().release().await.unwrap();
+        }
+        let held = fair(&rival).acquire().await.unwrap();
+        let (granted, mut order) = mpsc::unbounded_channel();
+        waits(&server, &client, 0, &granted).await;
+        held.release().await.unwrap();
+        let released = Instant::now();
+        next(&mut order).await.1.release().await.unwrap();
+        quickest = quickest.min(released.elapsed());
+    }
+    // A waiter that hears nothing asks after 1.5 s at the earliest.
+    assert!(quickest < Duration::from_secs(1), "{quickest:?}");
+    nothing_stays(PATIENCE, &server).await;
 }

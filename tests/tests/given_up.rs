@@ -221,3 +221,28 @@ async fn a_new_deployment_votes_whoever_gives_up_its_first_acquires() {
         client.close().await;
     }
 }
+
+/// The kind of a detached lease is that of the lease that was left, not of the tenure's first one.
+#[tokio::test]
+async fn a_detached_lease_keeps_its_own_kind() {
+    let mut config = Config::new(["memory://kinds"]);
+    config.watchdog = Duration::from_millis(600);
+    let client = Client::new(config).unwrap();
+    let lock = |ttl| {
+        let options = options(|options| (options.owner, options.ttl) = (Some("me".into()), ttl));
+        client.lock("x", options).unwrap()
+    };
+    let (fixed, renewed) = (lock(Ttl::Fixed(Duration::from_millis(600))), lock(Ttl::Watchdog));
+    for (outer, inner, is_renewed) in [(&fixed, &renewed, true), (&renewed, &fixed, false)] {
+        let first = outer.acquire().await.unwrap();
+        let left = inner.acquire().await.unwrap();
+        first.release().await.unwrap();
+        let attached = client.attach(&left.detach().unwrap(), Owner::Fresh).await.unwrap();
+        if is_renewed {
+            redlock_tests::renewed(SOON, "the lease is renewed", &attached).await;
+            attached.release().await.unwrap();
+        } else {
+            assert_eq!(timeout(SOON, attached.lost()).await.unwrap(), Some(LostReason::Expired));
+        }
+    }
+}

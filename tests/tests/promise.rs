@@ -393,6 +393,35 @@ async fn a_flushed_node_is_in_quarantine() {
     drop(first);
 }
 
+/// The clocks of two nodes in quarantine are set back by a day: their keys were lost tomorrow.
+#[tokio::test]
+async fn a_clock_that_is_set_back_does_not_prolong_a_quarantine() {
+    const DAY: u64 = 86_400_000_000;
+    let now = |node: &Server| {
+        let (seconds, _) = node.command::<(u64, u64)>(&["TIME"]);
+        seconds * 1_000_000
+    };
+    let nodes = servers(3);
+    let short =
+        |config: &mut Config| (config.max_ttl, config.watchdog) = (Duration::from_secs(1), Duration::from_secs(1));
+    let before = client(&nodes, |config| {
+        short(config);
+        config.patience = Duration::from_millis(200);
+    });
+    let lock = before.lock("x", LockOptions::default()).unwrap();
+    lock.acquire().await.unwrap().release().await.unwrap();
+    for node in &nodes[..2] {
+        let mark: String = node.command(&["GET", "redlock_node"]);
+        let (run, _) = mark.split_once(' ').unwrap();
+        let mark = format!("{run} {}", now(node) + DAY);
+        let () = node.command(&["SET", "redlock_node", &mark]);
+    }
+    let refused = lock.acquire().await.unwrap_err().to_string();
+    assert!(refused.contains("votes again in"), "{refused}");
+    let patient = client(&nodes, short);
+    patient.lock("x", LockOptions::default()).unwrap().acquire().await.expect("their quarantine is over after max_ttl");
+}
+
 #[tokio::test]
 async fn strict_refuses_new_nodes_until_somebody_vouches_for_them() {
     let nodes = servers(3);
@@ -656,7 +685,7 @@ async fn a_forced_release_reaches_the_holder_and_the_waiters_of_its_own_client()
 #[tokio::test]
 async fn thousands_of_acquires_at_once_wait_for_each_other() {
     let server = servers(1);
-    let client = client(&server, |_| {});
+    let client = client(&server, |config| config.reply_timeout = PATIENCE);
     // Several times the number of requests that a connection may have unanswered.
     let tries = (0..5000).map(|n| client.lock(&format!("lock-{n}"), LockOptions::default()).unwrap().try_acquire());
     let tries: Vec<_> = tries.map(tokio::spawn).collect();

@@ -297,6 +297,23 @@ async fn a_writer_becomes_a_reader_and_a_lone_reader_a_writer() {
     }
 }
 
+/// A fixed lease that was extended keeps its later end as a writer.
+#[tokio::test]
+async fn an_upgrade_shortens_no_lease() {
+    let servers = [Server::start(), Server::start(), Server::start()];
+    let urls: Vec<String> = servers.iter().map(Server::url).collect();
+    for urls in [&urls[..1], &urls[..]] {
+        let client = client_of(urls);
+        let fixed = lock_with(&client, |options| options.ttl = Ttl::Fixed(Duration::from_secs(10))).unwrap();
+        let lease = fixed.read().acquire().await.unwrap();
+        lease.extend(Duration::from_secs(60)).await.unwrap();
+        let left = lease.remaining();
+        assert!(lease.try_upgrade().await.unwrap());
+        assert!(lease.remaining() + Duration::from_secs(20) > left, "{:?} of {left:?}", lease.remaining());
+        lease.release().await.unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_writer_may_also_read_and_an_owner_never_waits_for_itself() {
     let server = Server::start();
@@ -561,5 +578,39 @@ async fn readers_of_others_count_while_their_keys_live() {
     assert!(lock(&client).write().try_acquire().await.unwrap().is_none(), "one is left");
     two.expire(1);
     released(writer(&client).await).await;
+    nothing_stays(PATIENCE, &server).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_readers_that_wait_come_in_together() {
+    let server = Server::start();
+    let (one, two) = (client(&server), client(&server));
+    let held = writer(&one).await;
+    let read = lock(&two).read().acquire();
+    let waiter = tokio::spawn(async { read.await.unwrap() });
+    until(PATIENCE, "it waits", || waiting(&server, "rqueue") == 1).await;
+    // More readers of that client than one command of the script lists.
+    let script = "local client = redis.call('ZRANGE', KEYS[2], '0', '0')[1]
+        for i = 1, 2500 do redis.call('ZADD', KEYS[1], i, '60000/' .. client .. '/many:' .. i) end";
+    let _: () = server.command(&["EVAL", script, "2", "redlock_rqueue:{x}", "redlock_alive:{x}"]);
+    released(held).await;
+    let lease = got(waiter).await;
+    assert_eq!(waiting(&server, "rqueue"), 0);
+    assert_eq!(server.command::<u32>(&["HLEN", "x"]), 2502);
+    released(lease).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_was_let_in_is_not_refused_when_memory_is_full() {
+    let server = Server::start();
+    let (one, two) = (client(&server), client(&server));
+    let held = writer(&one).await;
+    let read = lock(&two).read().acquire();
+    let waiter = tokio::spawn(async { read.await.unwrap() });
+    until(PATIENCE, "it waits", || waiting(&server, "rqueue") == 1).await;
+    let _: () = server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    released(held).await;
+    let lease = got(waiter).await;
+    released(lease).await;
     nothing_stays(PATIENCE, &server).await;
 }

@@ -71,6 +71,47 @@ async fn no_more_slots_are_held_than_there_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_outlives_the_others_brings_no_permit_back() {
+    let server = Server::start();
+    let (one, two) = (semaphore(&client([server.url()]), 2), semaphore(&client([server.url()]), 2));
+    let over = one.acquire().await.unwrap();
+    // The keys may expire a millisecond apart. This is that millisecond: one key is left, and no TTL of any.
+    let _: u32 = server.command(&["PERSIST", "redlock_slots:{x}"]);
+    let _: u32 = server.command(&["DEL", "x"]);
+    let permits = [two.acquire().await.unwrap(), two.acquire().await.unwrap()];
+    assert_eq!(permits.iter().flat_map(numbers).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(server.command::<u32>(&["HLEN", "redlock_slots:{x}"]), 2);
+    assert_eq!(over.release().await.unwrap(), ReleaseOutcome::Lost);
+    assert!(two.try_acquire().await.unwrap().is_none());
+    for permit in permits {
+        released(permit).await;
+    }
+    nothing_stays(PATIENCE, &server).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_that_is_given_up_grants_nothing_while_the_name_is_another_lock() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port());
+    let held = semaphore(&client([server.url()]), 1).acquire().await.unwrap();
+    let (first, second) = (semaphore(&client([proxy.url()]), 1), semaphore(&client([server.url()]), 1));
+    let (first, second) = (waits(&server, &first, 1).await, waits(&server, &second, 1).await);
+    // A waiter asks again when its subscription begins. The first one cannot: it would hear of the conflict and leave.
+    proxy.flow(Direction::Requests, Flow::Hold);
+    // At once: the second one, if it asks in between, would be granted the permit.
+    let script = "redis.call('DEL', unpack(KEYS)) redis.call('HSET', KEYS[1], 'somebody:1', 1) \
+                  redis.call('PEXPIRE', KEYS[1], 60000)";
+    let _: () = server.command(&["EVAL", script, "3", "x", "redlock_slots:{x}", "redlock_taken:{x}"]);
+    second.abort();
+    until(PATIENCE, "it has left", || waiting(&server) == 1).await;
+    assert_eq!(server.command::<u32>(&["EXISTS", "redlock_slots:{x}", "redlock_taken:{x}"]), 0);
+    proxy.heal();
+    first.abort();
+    until(PATIENCE, "the first one has left, too", || waiting(&server) == 0).await;
+    assert_eq!(held.release().await.unwrap(), ReleaseOutcome::Lost);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn waiters_are_served_in_the_order_of_their_requests() {
     let server = Server::start();
     let clients: Vec<Semaphore> = (0..3).map(|_| semaphore(&client([server.url()]), 2)).collect();

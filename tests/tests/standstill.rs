@@ -22,7 +22,7 @@ use redlock::{
     },
 };
 use redlock_tests::{
-    clients::{client, servers, urls},
+    clients::{client, options, servers, urls},
     event_loop::Loop,
     server::Server,
     wait_until,
@@ -144,6 +144,19 @@ fn a_wait_that_is_over_when_the_loop_goes_on_has_timed_out() {
 /// A task of a loop waits for the lock; then the loop's own thread blocks until it has the lock itself.
 #[test]
 fn a_thread_that_blocks_goes_ahead_of_the_tasks_it_stops() {
+    a_thread_goes_ahead_of_its_tasks(lock);
+}
+
+/// The server has a queue of its own, in which the task is before the thread.
+#[test]
+fn a_thread_that_blocks_goes_ahead_of_the_tasks_it_stops_in_the_queue_of_a_server() {
+    a_thread_goes_ahead_of_its_tasks(|client| client.lock("x", options(|options| options.fair = true)).unwrap());
+    a_thread_goes_ahead_of_its_tasks(|client| {
+        client.semaphore("x", 1, LockOptions::default()).unwrap().taking(1).unwrap()
+    });
+}
+
+fn a_thread_goes_ahead_of_its_tasks(lock: fn(&Client) -> Lock) {
     let server = Server::start();
     let (ours, others) = (client([server.url()]), client([server.url()]));
     let mut host = Loop::new();

@@ -12,6 +12,18 @@ fn options() -> LockOptions {
     options
 }
 
+/// Waits until all nodes have holders of a lock, or none has: the last request of an acquire or a release may arrive after
+/// the quorum's reply.
+async fn all_nodes_agree(client: &Client, name: &str, held: bool) {
+    loop {
+        let views = client.inspect_nodes(name).await.expect("an answer");
+        if views.iter().all(|view| view.state.as_ref().is_ok_and(|state| state.owners.is_empty() != held)) {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
 /// Runs a test with clients of one server, of a quorum of three, and of a store in memory. Each has a prefix with
 /// characters that patterns know.
 async fn everywhere(name: &str, test: impl AsyncFn(Client)) {
@@ -189,17 +201,22 @@ async fn a_token_ends_its_own_tenure() {
         assert!(!end(1).await, "nobody holds it");
         let first = lock.acquire().await.expect("a lease");
         first.release().await.expect("a release");
+        all_nodes_agree(&client, "x", false).await;
         let second = lock.acquire().await.expect("a lease");
+        all_nodes_agree(&client, "x", true).await;
         assert!(!end(first.token()).await);
         assert!(lock.locked().await.expect("an answer"));
         assert!(end(second.token()).await);
+        all_nodes_agree(&client, "x", false).await;
         assert!(!lock.locked().await.expect("an answer"));
 
         let both = client.read_write_lock("y", options()).expect("a lock");
         let reader = both.read().acquire().await.expect("a lease");
+        all_nodes_agree(&client, "y", true).await;
         let end = async |token| client.force_release_token("y", token).await.expect("an answer");
         assert!(!end(reader.token() - 1).await);
         assert!(end(reader.token()).await);
+        all_nodes_agree(&client, "y", false).await;
         let writer = both.write().try_acquire().await.expect("an answer").expect("the lock is free");
         assert!(end(writer.token()).await);
     })

@@ -60,7 +60,7 @@ macro_rules! starters {
 starters! {
     py:
     acquire(lock: &Lock, request: &Request) => Acquire(lock.core(py)?, request.for_loop(py)?);
-    release_newest(lock: &Lock) => ReleaseNewest(lock.core(py)?, Caller::current(py)?.owner);
+    release_newest(lock: &Lock, request: &Request) => ReleaseNewest(lock.core(py)?, request.for_loop(py)?.owner);
     locked(lock: &Lock) => Locked(lock.core(py)?);
     inspect(lock: &Lock) => Inspect(lock.core(py)?);
     available(lock: &Lock) => Available(lock.core(py)?);

@@ -9,7 +9,7 @@
 //!                                      ─too few nodes answer─▶ back off ─▶ decide, until patience is over
 //! ```
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::mpsc, time::timeout};
 
@@ -150,11 +150,21 @@ impl Acquisition {
                     _ if polled != Polled::InBackground => return Ok(Tried::Wait(Pause::No)),
                     _ => {
                         Box::pin(self.until_cleaned_up()).await?;
-                        Box::pin(self.session().ttl(&self.claimant.subject.names, self.claimant.options.ttl)).await
+                        Box::pin(self.learned_ttl()).await?
                     }
                 };
                 self.attempt(ttl, driver, polled).await
             }
+        }
+    }
+
+    /// The ttl, which the nodes report.
+    async fn learned_ttl(&mut self) -> Result<Duration, LockError> {
+        let (session, limit) = (self.session().clone(), self.waiter.limit());
+        let ttl = session.ttl(&self.claimant.subject.names, self.claimant.options.ttl);
+        match timeout(limit, ttl).await {
+            Ok(ttl) => Ok(ttl),
+            Err(_) => Err(self.waiter.unanswered(session.quorum.unanswered_causes())),
         }
     }
 

@@ -209,11 +209,13 @@ impl Acquisition {
         let tenure = Tenure::new(terms, spread, claim.clone(), handle, quorum, events);
         if self.collector_is_blocked() {
             // The thread is blocked in another acquire of this lock, which is before this waiter in the queue.
+            self.waiter.leave_place();
             tenure.release_uncollected();
             return Ok(Tried::Wait(Pause::NotFirst));
         }
         if !self.session().admit(&tenure) {
             // Another call of the same owner was granted the lock at the same time: this one nests in that tenure.
+            self.waiter.leave_place();
             tenure.release_uncollected();
             return Ok(Tried::Wait(Pause::No));
         }

@@ -75,7 +75,8 @@ impl Claimant {
         };
         let claim = self.claim_for(ttl);
         let extend = tenure.claim(&claim, Arc::downgrade(&self.handle), ttl)?;
-        if claim.renews.is_some() {
+        // A fixed lease, too, may bring back an orphan whose earlier lease is renewed.
+        if claim.renews.is_some() || !tenure.terms.fixed {
             self.session.watchdog.reconsider(tenure);
         }
         Ok(Nested { lease: Lease::new(&self.session, tenure.clone(), claim), tenure: tenure.clone(), extend })

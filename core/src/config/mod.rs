@@ -270,8 +270,9 @@ impl Config {
     /// The defaults, for the nodes in the environment variable `REDLOCK_URL`. If that is unset or empty, the node is
     /// `redis://127.0.0.1:6379`.
     pub fn from_env() -> Self {
-        let urls = std::env::var("REDLOCK_URL").ok().filter(|urls| !urls.is_empty());
-        Self::from_list(urls.as_deref().unwrap_or("redis://127.0.0.1:6379"))
+        let urls = std::env::var_os("REDLOCK_URL").filter(|urls| !urls.is_empty());
+        // One that is not Unicode is tried as it can be read. It must not lead to the default.
+        Self::from_list(&urls.map_or("redis://127.0.0.1:6379".into(), |urls| urls.to_string_lossy().into_owned()))
     }
 }
 

@@ -45,14 +45,25 @@ impl Settings {
     /// How long a counter is kept after its last use; `None` for ever.
     pub(crate) fn token_ttl(&self) -> Option<Duration> {
         match self.config.token_key {
-            TokenKey::Redlock => Some(self.config.token_ttl.unwrap_or(TOKEN_TTL.max(self.least_token_ttl()))),
+            TokenKey::Redlock => Some(self.own_token_ttl()),
             TokenKey::Redisson => None,
         }
+    }
+
+    /// How long a counter that is not Redisson's is kept after its last use.
+    fn own_token_ttl(&self) -> Duration {
+        self.config.token_ttl.unwrap_or(TOKEN_TTL.max(self.least_token_ttl()))
     }
 
     /// How long a counter is kept after an acquire with a lease of `ttl` wrote it; `None` for ever.
     pub(crate) fn counter_ttl(&self, ttl: Duration) -> Option<Duration> {
         self.token_ttl().map(|kept| kept.max(least_counter_ttl(ttl)))
+    }
+
+    /// How long the tokens of a semaphore's slots are kept after their last use. These are not Redisson's, whatever the
+    /// token key.
+    pub(crate) fn slot_token_ttl(&self) -> Duration {
+        self.own_token_ttl().max(least_counter_ttl(Duration::ZERO))
     }
 
     /// How long a counter is kept after it was prolonged for a lease of `ttl`; `None` for ever. Half of it is at least

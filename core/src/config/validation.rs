@@ -206,8 +206,11 @@ impl Settings {
     /// Checks a lock's name and options; returns its key.
     pub(crate) fn check_lock(&self, name: &str, options: &LockOptions) -> Result<String, LockError> {
         let key = format!("{}{name}", self.config.prefix);
-        if name.is_empty() || key.len() > 1024 {
-            let detail = format!("must have 1 to 1024 bytes together with the prefix, not {}", key.len());
+        if name.is_empty() {
+            return Err(LockError::invalid("name", "must not be empty"));
+        }
+        if key.len() > 1024 {
+            let detail = format!("must have at most 1024 bytes together with the prefix, not {}", key.len());
             return Err(LockError::invalid("name", detail));
         }
         if key.contains('\0') {

@@ -54,7 +54,9 @@ const CLIENT_OPTIONS: [Choice<Config>; 21] = [
     ("token_key", |config, given| given.word().map(|key| config.token_key = key)),
     ("token_ttl", |config, given| given.duration().map(|ttl| config.token_ttl = Some(ttl))),
     ("max_ttl", |config, given| given.duration().map(|ttl| config.max_ttl = ttl)),
-    ("min_replicas", |config, given| given.whole(0).map(|count| config.min_replicas = count as u32)),
+    ("min_replicas", |config, given| {
+        given.whole(0).map(|count| config.min_replicas = u32::try_from(count).unwrap_or(u32::MAX))
+    }),
     ("patience", |config, given| given.duration().map(|limit| config.patience = limit)),
     ("connect_timeout", |config, given| given.duration().map(|limit| config.connect_timeout = limit)),
     ("reply_timeout", |config, given| given.duration().map(|limit| config.reply_timeout = limit)),

@@ -2,7 +2,7 @@
 //! Anything else, however close, is an error: so neither a proxy that mangles replies nor a server that is not Redis
 //! can make a lock look held, extended, released or free.
 
-use std::{ops::RangeInclusive, time::Duration};
+use std::{collections::BTreeSet, ops::RangeInclusive, time::Duration};
 
 use crate::{
     config::{LARGEST_EXACT, MAX_TTL, Wire},
@@ -301,6 +301,12 @@ pub(crate) struct Holders {
 }
 
 impl Holders {
+    /// Whether both have the same fields, in whatever order.
+    pub(crate) fn has_fields_of<'a>(&'a self, other: &'a Self) -> bool {
+        let fields = |holders: &'a Self| -> BTreeSet<&'a String> { holders.fields.iter().collect() };
+        self.fields == other.fields || fields(self) == fields(other)
+    }
+
     fn read([pttl, counter]: [i64; 2], kind: Kind, fields: &[Reply]) -> Option<Self> {
         let text = |one: &Reply| match one {
             Reply::Text(text) => Some(text.clone()),

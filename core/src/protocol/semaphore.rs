@@ -62,7 +62,7 @@ impl Protocol {
         let waiting = PermitWaiting {
             queue: names.queue(),
             alive: names.alive(),
-            token_ttl: self.counter_ttl(Duration::ZERO),
+            token_ttl: self.settings.slot_token_ttl().as_millis().to_string(),
             wake: match (several, announce) {
                 (false, _) => names.wake(),
                 (true, true) => names.channel(),
@@ -114,7 +114,7 @@ impl Protocol {
     /// Raises a node's tokens from those that it granted to those of the quorum.
     pub(super) fn bump_permit(&self, label: Label<'_>, granted: &[Slot], agreed: &[Slot]) -> ScriptCall {
         let bump = BumpPermit {
-            token_ttl: self.counter_ttl(Duration::ZERO),
+            token_ttl: self.settings.slot_token_ttl().as_millis().to_string(),
             granted: with_tokens(granted),
             agreed: with_tokens(agreed),
         };

@@ -12,6 +12,7 @@ use crate::{
     process::driver::Driver,
     protocol::script::{Reply, ScriptCall},
     server::{BoxFuture, ConnectionId, Node, NodeError, NodeErrorKind, SentOn},
+    sync::Mutex,
 };
 
 /// For how long a clean-up tries to reach a node.
@@ -48,9 +49,16 @@ pub(crate) async fn retry(
 
 /// Runs a script on a node. Tries again until the node answers or `limit` is over. `call` makes each request.
 pub(crate) async fn insist(node: Arc<dyn Node>, call: impl Fn() -> ScriptCall, limit: Duration) {
-    let ask = |left: Duration| node.eval(Driver::Background, call(), left.min(TRY), SentOn::default());
+    let sent = Mutex::new(SentOn::default());
+    let ask = |left: Duration| {
+        let now = SentOn::default();
+        *sent.lock() = now.clone();
+        node.eval(Driver::Background, call(), left.min(TRY), now)
+    };
+    // An error of the connection is not final, even if it does not end by waiting, as with a wrong password.
+    let again = |error: &NodeError| !error.is_permanent() || sent.lock().get().is_none();
     // No caller needs to know whether it ran or failed for good.
-    drop(retry(&node, limit, PAUSE, ask, |error| !error.is_permanent()).await);
+    drop(retry(&node, limit, PAUSE, ask, again).await);
 }
 
 /// Runs a script on a node, ordered after everything that was sent on `connection`. Tries again until the node confirms

@@ -199,28 +199,23 @@ impl Quorum {
         self.gather_with(ask, |_| true).await
     }
 
-    /// Asks all nodes; `ask` makes the request to one. Returns once `needed` answers are settled, or once `needed` nodes
-    /// answered and the others had [`MINORITY_GRACE`] to do so, too. Fails once too many nodes failed. An answer is
-    /// settled if those of other nodes add nothing to it.
+    /// Asks all nodes; `ask` makes the request to one. Returns once the answers are settled, or once `needed` nodes
+    /// answered and the others had [`MINORITY_GRACE`] to do so, too. Fails once too many nodes failed. Answers are
+    /// settled if those of other nodes would add nothing to them; `is_settled` gets at least `needed` of them.
     pub(crate) async fn gather_with<T: Send + 'static>(
         self: &Arc<Self>,
         ask: impl Fn(usize) -> BoxFuture<Result<T, NodeError>>,
-        is_settled: impl Fn(&T) -> bool,
+        is_settled: impl Fn(&[(usize, T)]) -> bool,
     ) -> Result<Vec<(usize, T)>, LockError> {
         let mut answers = FanOut::new((0..self.nodes.len()).map(|node| NodeRequest::new(node, ask(node))));
-        let (mut replies, mut settled, mut causes) = (Vec::new(), 0, Vec::new());
+        let (mut replies, mut causes) = (Vec::new(), Vec::new());
         let gathered = answers.tally(|node, answer| {
             match answer {
-                Ok(reply) => {
-                    settled += usize::from(is_settled(&reply));
-                    replies.push((node, reply));
-                }
+                Ok(reply) => replies.push((node, reply)),
                 Err(error) => causes.push(self.cause(node, error)),
             }
-            if settled >= self.needed() {
-                Count::Decided(())
-            } else if replies.len() >= self.needed() {
-                Count::Soon(MINORITY_GRACE)
+            if replies.len() >= self.needed() {
+                if is_settled(&replies) { Count::Decided(()) } else { Count::Soon(MINORITY_GRACE) }
             } else if causes.len() > self.spare() {
                 Count::Decided(())
             } else {
@@ -234,6 +229,12 @@ impl Quorum {
         // The other nodes must run it as well, even if the caller is gone.
         self.spawn_pending(answers.see_through());
         Ok(replies)
+    }
+
+    /// Whether a quorum of the nodes gave the same answer. `same` compares two.
+    pub(crate) fn agrees<T>(&self, replies: &[(usize, T)], same: impl Fn(&T, &T) -> bool) -> bool {
+        let agreeing = |one: &T| replies.iter().filter(|(_, other)| same(one, other)).count();
+        replies.iter().any(|(_, one)| agreeing(one) >= self.needed())
     }
 
     /// Runs a call on one node, driven by the background.

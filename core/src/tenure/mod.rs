@@ -23,6 +23,7 @@ pub use self::release::ReleaseOutcome;
 use self::{
     min_hold::MinHold,
     mode::Mode,
+    release::Told,
     state::{Effects, News, State},
 };
 pub(crate) use self::{renewal::Plan, state::Unclaimed, supervisor::Supervised, upkeep::ExtendError};
@@ -299,6 +300,11 @@ impl Tenure {
         self.is_owned() && (self.handles.load(Relaxed) > 0 || !is_dropped())
     }
 
+    /// The ttl that renewals request; zero if it is not renewed.
+    pub(crate) fn renewed_ttl(&self) -> Duration {
+        self.state.lock().renewed_ttl()
+    }
+
     /// Decides what the watchdog does with it now. `recheck`: nodes that just broke or came back.
     pub(crate) fn plan(&self, now: Stamp, recheck: &[usize]) -> Plan {
         let is_owned = self.is_owned();
@@ -358,6 +364,7 @@ impl Tenure {
         self.drop_session();
         let tenure = self.clone();
         self.quorum.spawn_pending(async move {
+            let _told = Told(tenure.clone());
             tenure.release(Driver::Background).await;
         });
     }

@@ -184,7 +184,10 @@ impl Tenure {
                     match &vote {
                         Vote::Granted(tokens) => granted.push((node, tokens.clone())),
                         Vote::Conflict => self.apply_reply(node, Renewed::Gone),
-                        Vote::Denied(_) | Vote::Quarantine(_) | Vote::Unmarked => {}
+                        Vote::Denied(_) => {}
+                        Vote::Quarantine(_) | Vote::Unmarked => {
+                            failures.push((node, NodeError::new(NodeErrorKind::NotRun, "does not vote yet")));
+                        }
                     }
                     possible -= usize::from(!matches!(vote, Vote::Granted(_)));
                     found[node] = Some(vote);
@@ -208,6 +211,11 @@ impl Tenure {
         };
         let alive = !Deadline::new(since, quorum.settings.validity(ttl)).left().is_zero();
         let Some(agreed) = agreed.ok().filter(|_| alive && self.is_held()) else {
+            if granted.len() >= quorum.needed() {
+                let unconfirmed =
+                    |(node, _)| (node, NodeError::new(NodeErrorKind::Unknown, "has not confirmed in time"));
+                failures.extend(granted.into_iter().map(unconfirmed));
+            }
             // Nodes that did not deny the upgrade may have made it a writer, or still may.
             let undecided = |node: &usize| !matches!(&found[*node], Some(vote) if !matches!(vote, Vote::Granted(_)));
             let behind = (0..quorum.nodes.len()).filter(undecided);
@@ -232,15 +240,21 @@ impl Tenure {
         (ttl, since): (Duration, Stamp),
         token: i64,
     ) {
-        let deadline = Deadline::new(since, self.quorum.settings.validity(ttl));
+        let (deadline, now) = (Deadline::new(since, self.quorum.settings.validity(ttl)), clock::now());
         let reading: Vec<(usize, Presence)> = {
             let mut state = self.state.lock();
+            state.give_up_unsent();
             let before = state.presences.clone();
             state.presences = found
                 .iter()
                 .zip(sent)
-                .map(|(vote, sent)| match (vote, sent.get()) {
-                    (Some(Vote::Granted(_)), _) => Presence::Held(deadline),
+                .zip(&before)
+                .map(|((vote, sent), before)| match (vote, sent.get()) {
+                    (Some(Vote::Granted(_)), _) => Presence::Held(match before {
+                        // It was a reader until then, and an upgrade shortens no lease.
+                        Presence::Held(known) => deadline.later_at(*known, now),
+                        Presence::NotSent | Presence::Unknown(_) | Presence::Absent => deadline,
+                    }),
                     (None, Some(connection)) => Presence::Unknown(connection),
                     (Some(_), _) | (None, None) => Presence::Absent,
                 })

@@ -215,6 +215,8 @@ impl Drop for Releasing<'_> {
         }
         let (tenure, mut unconfirmed) = (self.tenure.clone(), std::mem::take(&mut self.unconfirmed));
         self.tenure.quorum.spawn_pending(async move {
+            // If the caller gave up, nobody else sets the outcome.
+            let _told = Told(tenure.clone());
             while let Some((node, answer)) = answers.late().await {
                 tenure.release_answered(node, answer.as_ref().ok().and_then(reply::done));
                 if answer.is_ok() {
@@ -223,10 +225,18 @@ impl Drop for Releasing<'_> {
             }
             let unconfirmed = tenure.state.lock().give_up_release(unconfirmed);
             tenure.release_later(unconfirmed);
-            // If the caller gave up, nobody has set the outcome.
-            tenure.status.change(|status| {
-                status.outcome = status.outcome.or(Some(ReleaseOutcome::Unconfirmed));
-            });
+        });
+    }
+}
+
+/// Dropped, it tells those who wait for the outcome of a release that it is unconfirmed, unless they were told one. A
+/// client that is closed drops the tasks of its releases.
+pub(super) struct Told(pub(super) Arc<Tenure>);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.0.status.change(|status| {
+            status.outcome = status.outcome.or(Some(ReleaseOutcome::Unconfirmed));
         });
     }
 }

@@ -228,8 +228,9 @@ impl State {
         }
     }
 
-    /// Cancels acquire requests that were not sent yet: sent after the release, they would lock the node again.
-    fn give_up_unsent(&mut self) {
+    /// Cancels acquire requests that were not sent yet: sent after the release or the upgrade, they would write the
+    /// tenure of before.
+    pub(super) fn give_up_unsent(&mut self) {
         for (presence, sent) in self.presences.iter_mut().zip(&self.sent) {
             if let Presence::NotSent = presence {
                 *presence = Presence::given_up(sent);
@@ -239,7 +240,11 @@ impl State {
 
     /// The nodes that may have it.
     pub(super) fn may_be_on(&self) -> Vec<(usize, Presence)> {
-        let there = self.presences.iter().cloned().enumerate();
+        let there = self.presences.iter().enumerate().map(|(node, presence)| match (presence, self.sent.get(node)) {
+            // It may have been sent since.
+            (Presence::NotSent, Some(sent)) => (node, Presence::unanswered(sent)),
+            _ => (node, presence.clone()),
+        });
         let there = there.filter(|(_, presence)| !matches!(presence, Presence::Absent));
         there.filter(|(_, presence)| matches!(presence, Presence::Held(_)) || !mutant!(ReleaseKnownOnly)).collect()
     }
@@ -306,8 +311,10 @@ impl State {
                     self.lose(why, effects);
                 }
             }
-            // Now it is certain that the node lacks the tenure, and a repair can write it.
-            Presence::NotSent => self.presences[node] = Presence::Absent,
+            // The node lacks the tenure. If the acquire is never sent, a repair can write it.
+            Presence::NotSent => {
+                self.presences[node] = self.sent.get(node).map_or(Presence::Absent, Presence::given_up);
+            }
             // The unanswered request may still write it.
             Presence::Unknown(_) | Presence::Absent => {}
         }
@@ -348,6 +355,10 @@ impl State {
         self.lock_objects.retain(|known| known.strong_count() > 0);
         if !self.lock_objects.iter().any(|known| known.ptr_eq(&lock_object)) {
             self.lock_objects.push(lock_object);
+        }
+        if std::mem::take(&mut self.round.orphaned) {
+            // Its owner is back: the watchdog renews it again, and at once.
+            self.round.next = Deadline::new(now, Duration::ZERO);
         }
         if claim.renews.is_some() {
             // If this is the first renewed claim, or its ttl is the longest, the watchdog sends a renewal at once.

@@ -64,6 +64,48 @@ async fn an_acquire_that_was_not_sent_yet_is_not_sent_after_the_release() {
     }
 }
 
+/// Two of three nodes grant. The third one answers another request of the tenure before it gets the acquire, and grants
+/// that after all.
+#[tokio::test]
+async fn a_late_grant_ends_with_its_tenure_whatever_the_node_answered_before() {
+    let changes: [(&str, &str); 4] = [
+        ("acquire", "renew"),
+        ("read_write/write", "read_write/downgrade"),
+        ("read_write/write", "read_write/renew"),
+        ("read_write/read", "read_write/upgrade"),
+    ];
+    for (acquire, change) in changes {
+        let name = format!("late-{}", change.replace('/', "-"));
+        let held_back: &'static [&'static str] = Box::leak(Box::new([acquire]));
+        let nodes = gated(&name, &[&[], &[], held_back], false);
+        let client = client(&name, &nodes);
+        client.init_nodes().await.expect("three nodes that answer");
+        let (lock, both) = (client.lock("x", fixed()), client.read_write_lock("x", fixed()).expect("a valid lock"));
+        let acquired = match acquire {
+            "acquire" => lock.expect("a valid lock").acquire().await,
+            "read_write/write" => both.write().acquire().await,
+            _ => both.read().acquire().await,
+        };
+        let lease = acquired.expect("two of three grant");
+        match change {
+            "read_write/downgrade" => lease.downgrade().await.expect("two of three do it"),
+            "read_write/upgrade" => assert!(lease.try_upgrade().await.expect("two of three do it")),
+            _ => lease.extend(LONG).await.expect("two of three do it"),
+        }
+        if change != "read_write/upgrade" {
+            // An upgrade does not wait for the third node, and may not be sent there.
+            nodes[2].has_passed(change).await;
+        }
+        nodes[2].open();
+        nodes[2].has_passed(acquire).await;
+        assert_eq!(lease.release().await.expect("a lease"), ReleaseOutcome::Released);
+        client.close().await;
+        for node in 0..3 {
+            assert!(!Memory::named(&format!("{name}-{node}")).exists("x"), "{change}: node {node} keeps the key");
+        }
+    }
+}
+
 /// Polls `idle` in the thread that wakes it, so between any two drops of that thread.
 struct IdleWatch {
     idle: Mutex<BoxFuture<()>>,
@@ -223,4 +265,34 @@ async fn slots_that_cannot_be_moved_are_given_back() {
         [vec!["relocate 0"], vec!["relocate 0"], vec!["leave"]]
             .map(|all| all.into_iter().map(str::to_owned).collect::<Vec<_>>())
     );
+}
+
+/// Three nodes are clusters with three masters each. Of the first cluster the second master fails in the middle of a scan.
+#[tokio::test]
+async fn a_scan_visits_all_servers_of_the_nodes_after_one_that_fails() {
+    let visited = Arc::new(Mutex::new(Vec::new()));
+    let cluster = |node| -> Arc<dyn Node> {
+        let masters = ["a", "b", "c"].map(|master| format!("{node}{master}")).to_vec();
+        let visited = visited.clone();
+        Scripted::cluster(masters, move |call| {
+            if call.script.name != "survey/scan" {
+                return Ok(Reply::Int(1));
+            }
+            let server = call.server.as_deref().unwrap_or("any").to_owned();
+            visited.lock().push(server.clone());
+            match server.as_str() {
+                "0b" => Err(NodeError::new(NodeErrorKind::NotRun, "down")),
+                _ => Ok(Reply::List(vec![Reply::Text("0".to_owned()), Reply::Int(1), Reply::Text(server)])),
+            }
+        })
+    };
+    let nodes = (0..3).map(cluster).collect();
+    let client = Client::with_nodes(Config::new(urls("clusters", 3)), event::trace(), nodes).expect("valid");
+    let (mut scan, mut names) = (client.scan(), Vec::new());
+    while let Some(page) = scan.next_page().await.expect("two nodes answer") {
+        names.extend(page.names);
+    }
+    assert_eq!(names, ["0a", "1a", "1b", "1c", "2a", "2b", "2c"]);
+    assert_eq!(*visited.lock(), ["0a", "0b", "1a", "1b", "1c", "2a", "2b", "2c"]);
+    client.close().await;
 }

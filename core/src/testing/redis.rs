@@ -33,12 +33,14 @@ use super::{
     connection::CHECKED_AFTER_IDLE,
     connection::MOST_UNANSWERED,
     errors::{error_from_reply_text, forbidden_error, not_run_error},
+    request::shortfall,
     sentinel::Sentinels,
     *,
 };
 use crate::{
     config::{Config, Wire},
     protocol::script::Script,
+    quorum::insist,
     server::NodeErrorKind,
 };
 
@@ -260,6 +262,68 @@ async fn a_hung_connection_is_replaced() {
     tested.node.eval_after(connection, del("lock"), PATIENCE).await.unwrap();
     assert_ne!(run(&server, "CLIENT LIST"), clients);
     assert!(!exists(&server, "lock"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_connection_of_acknowledged_requests_is_replaced() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port());
+    let tested = Tested::hasty(&proxy.url());
+    let acknowledged = |key| {
+        let mut call = set(key);
+        call.replicas = 1;
+        call
+    };
+    // A server that does not know the script would wait for replicas twice.
+    Tested::new(&server.url()).eval(set("x")).await.unwrap();
+    // The first connection is that of such requests, the second is the background's.
+    tested.eval(acknowledged("x")).await.unwrap();
+    tested.eval(set("x")).await.unwrap();
+    proxy.hold_first(Requests, 1);
+    let sent = SentOn::default();
+    let error = tested.node.eval(Driver::Background, acknowledged("lock"), SHORT, sent.clone()).await;
+    assert_eq!(error.unwrap_err().kind, NodeErrorKind::Unknown);
+    let error = tested.node.eval_after(sent.get().unwrap(), del("lock"), SHORT).await;
+    assert_eq!(error.unwrap_err().kind, NodeErrorKind::Unknown);
+    tested.eval(acknowledged("x")).await.unwrap();
+    tested.node.eval_after(sent.get().unwrap(), del("lock"), PATIENCE).await.unwrap();
+    assert!(!exists(&server, "lock"));
+}
+
+#[test]
+fn a_refused_wait_never_says_that_its_script_did_not_run() {
+    let refused = |text: &str| {
+        let reply = redis::parse_redis_value(format!("-{text}\r\n").as_bytes()).unwrap();
+        let (code, text) = shortfall(1, SHORT, reply).unwrap();
+        error_from_reply_text(&format!("{code} {text}"))
+    };
+    for text in ["BUSY Redis is busy", "LOADING Redis is loading", "MASTERDOWN Link is down", "READONLY a replica"] {
+        let error = refused(text);
+        assert_eq!((error.kind, error.hint), (NodeErrorKind::Refused, None), "{text}");
+        assert_eq!(error.detail, format!("WAIT: {text}"));
+    }
+    assert_eq!(refused("NOPERM no permissions to run the 'wait' command").kind, NodeErrorKind::Forbidden);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_must_be_undone_waits_until_the_server_lets_its_user_in_again() {
+    let server = Server::start();
+    let permit = || run(&server, "ACL SETUSER app on >secret ~* &* +@all");
+    permit();
+    let mut tested = Tested::new(&server.url().replace("://", "://app:secret@"));
+    let sent = SentOn::default();
+    tested.node.eval(Driver::Background, set("x"), PATIENCE, sent.clone()).await.unwrap();
+    run(&server, "ACL DELUSER app");
+    assert!(matches!(tested.event().await, Event::NodeDown { .. }));
+    assert!(tested.eval(set("y")).await.unwrap_err().is_permanent());
+    let behind = tested.node.eval_after(sent.get().unwrap(), del("x"), SHORT).await;
+    assert_eq!(behind.unwrap_err().kind, NodeErrorKind::NotRun);
+    let node: Arc<dyn Node> = Arc::new(tested.node);
+    let mut insisting = pin!(insist(node, || del("x"), PATIENCE));
+    assert!(poll!(&mut insisting).is_pending(), "it was refused, and will try again");
+    permit();
+    insisting.await;
+    assert!(!exists(&server, "x"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

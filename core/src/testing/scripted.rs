@@ -22,6 +22,8 @@ pub(crate) struct Scripted {
     answer: Arc<Answering>,
     waiting: Arc<Waiting>,
     changes: watch::Sender<u64>,
+    /// The addresses of its masters, if it is a cluster.
+    servers: Vec<String>,
 }
 
 impl Scripted {
@@ -39,7 +41,17 @@ impl Scripted {
         waiting: impl Fn(&ScriptCall) -> BoxFuture<()> + Send + Sync + 'static,
     ) -> Arc<Self> {
         let (answer, waiting) = (Arc::new(answer), Arc::new(waiting));
-        Arc::new(Self { name: name.into(), answer, waiting, changes: watch::Sender::new(0) })
+        Arc::new(Self { name: name.into(), answer, waiting, changes: watch::Sender::new(0), servers: Vec::new() })
+    }
+
+    /// A cluster with these masters.
+    #[cfg(not(feature = "shuttle"))]
+    pub(crate) fn cluster(
+        servers: Vec<String>,
+        answer: impl Fn(&ScriptCall) -> Result<Reply, NodeError> + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let (answer, waiting) = (Arc::new(answer), Arc::new(|_: &ScriptCall| async {}.boxed()));
+        Arc::new(Self { name: servers[0].clone(), answer, waiting, changes: watch::Sender::new(0), servers })
     }
 }
 
@@ -73,7 +85,8 @@ impl Node for Scripted {
     }
 
     fn ping(&self, _: Duration) -> BoxFuture<Result<NodeInfo, NodeError>> {
-        async { Ok(NodeInfo::new(None, None)) }.boxed()
+        let info = NodeInfo { servers: self.servers.clone(), ..NodeInfo::new(None, None) };
+        async { Ok(info) }.boxed()
     }
 
     fn changes(&self) -> watch::Receiver<u64> {

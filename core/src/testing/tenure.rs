@@ -125,6 +125,39 @@ fn round(tenure: &Tenure) -> (Vec<usize>, Stamp) {
     (nodes, sent)
 }
 
+#[tokio::test]
+async fn an_orphan_is_renewed_again_once_its_owner_is_back() {
+    for nested in [Claim::new(Some(TTL)), Claim::new(None)] {
+        let tenure = tenure(&quorum(NODES), |_, deadline| Presence::Held(deadline));
+        tenure.handles.store(0, Relaxed);
+        assert!(!matches!(tenure.plan(clock::now(), &[]), Plan::Renew { .. }), "nobody refers to it");
+        let lock_object = Arc::new(());
+        tenure.claim(&nested, Arc::downgrade(&lock_object), TTL).unwrap();
+        tenure.handles.fetch_add(1, Relaxed);
+        round(&tenure);
+    }
+}
+
+/// Nodes in quarantine are an outage, and no conflict.
+#[tokio::test]
+async fn an_upgrade_says_which_nodes_do_not_vote() {
+    let quorum = quorum_of(
+        |_| {},
+        |node, call| {
+            Ok(match (call.script.name, node) {
+                ("read_write/upgrade", 0) => Reply::Text(format!("1 {} 1", TOKENS.start())),
+                ("read_write/upgrade", _) => Reply::Text("3 60000000 1".to_owned()),
+                _ => Reply::Int(1),
+            })
+        },
+    );
+    let subject = Subject::new(Primitive::Read, Arc::new(Names::new("x".to_owned(), &quorum.settings)));
+    let terms = Terms { subject, ..terms(&quorum, "x") };
+    let tenure = granted(&quorum, terms, Claim::new(Some(TTL)), |_, deadline| Presence::Held(deadline));
+    let Err(ExtendError::Unanswered(failures)) = tenure.upgrade().await else { panic!("too few nodes granted it") };
+    assert!(failures.len() >= 3, "{failures:?}");
+}
+
 /// Two of five nodes answered a round of renewals, and the same two an extension. No quorum renewed the lease, so the
 /// round continues.
 #[tokio::test]

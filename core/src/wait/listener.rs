@@ -22,6 +22,11 @@ use crate::{process::runtime, protocol::names::Names, quorum::Quorum, server::No
 /// How long to wait for enough subscriptions before the other nodes get one, too.
 const STAND_IN: Duration = Duration::from_millis(200);
 
+/// The pause after a subscription that failed.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The pause after a subscription that the node refuses for good. It has warned of that.
+const REFUSED_PAUSE: Duration = Duration::from_secs(60);
+
 /// Counts release messages, and interruptions in which one may have been missed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MessageCounts {
@@ -165,6 +170,7 @@ impl NodeListener {
     async fn listen(self, late: bool) {
         let mut interrupted = late;
         loop {
+            let mut changes = self.node.changes();
             match self.node.subscribe(self.channel.clone()).await {
                 Ok(mut subscription) => {
                     self.reports.acknowledged.change(|count| *count += 1);
@@ -178,11 +184,10 @@ impl NodeListener {
                     self.reports.fewer.notify_one();
                     interrupted = true;
                 }
-                // The node has warned of it. Waiters poll.
-                Err(error) if error.is_permanent() => return,
-                Err(_) => {
-                    let mut changes = self.node.changes();
-                    let _ = timeout(Duration::from_secs(1), changes.changed()).await;
+                Err(error) => {
+                    // Meanwhile waiters poll. A node that changes may be back, or have got the missing right.
+                    let pause = if error.is_permanent() { REFUSED_PAUSE } else { PAUSE };
+                    let _ = timeout(pause, changes.changed()).await;
                 }
             }
             // A node that accepts and drops subscriptions must not cause a tight loop.

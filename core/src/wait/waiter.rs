@@ -5,7 +5,7 @@
 use std::{
     future::Future,
     pin::{Pin, pin},
-    sync::{Arc, atomic::Ordering::SeqCst},
+    sync::{Arc, Weak, atomic::Ordering::SeqCst},
     time::Duration,
 };
 
@@ -54,14 +54,27 @@ pub(crate) struct Waiter<T: Holding> {
     races: u32,
     /// Whether others are about to try, too: it was woken by a release, the votes were split, or rivals are known.
     contended: bool,
-    /// The listener's counts before the last try. `None` if it could miss messages then.
-    counts_before_try: Option<MessageCounts>,
-    /// The listener's total before the last try, even if it could miss messages then.
-    total_before_try: u64,
+    /// What the listener had counted before the last try; `None` without a listener.
+    before_try: Option<BeforeTry>,
     /// Its place in the lock's queue on the server.
     placed: Option<PlacedWaiter>,
     /// Whether a quorum answered the last try.
     pub(super) answered: bool,
+}
+
+/// What a listener had counted before a try. Another one, which may replace it before the wait, counts from 0.
+struct BeforeTry {
+    listener: Weak<Listener>,
+    /// `None` if it could miss messages then.
+    counts: Option<MessageCounts>,
+    /// The total, even if it could miss messages then.
+    total: u64,
+}
+
+impl BeforeTry {
+    fn of(listener: &Arc<Listener>) -> Self {
+        Self { listener: Arc::downgrade(listener), counts: listener.counts(), total: listener.total() }
+    }
 }
 
 impl<T: Holding> Drop for Waiter<T> {
@@ -82,8 +95,7 @@ impl<T: Holding> Waiter<T> {
             splits: 0,
             races: 0,
             contended: false,
-            counts_before_try: None,
-            total_before_try: 0,
+            before_try: None,
             placed: None,
             answered: false,
         }
@@ -156,10 +168,14 @@ impl<T: Holding> Waiter<T> {
     /// Starts a try: messages from now on end the pause that follows it.
     pub(crate) fn begin_try(&mut self) {
         let listener = self.registry.existing_listener(self.key());
-        self.counts_before_try = listener.as_ref().and_then(|listener| listener.counts());
-        self.total_before_try = listener.as_ref().map_or(0, |listener| listener.total());
+        self.before_try = listener.as_ref().map(BeforeTry::of);
         let begins = self.races == 0 && self.splits == 0 && !self.is_try();
         self.contended |= begins && listener.is_some_and(|listener| listener.has_rivals());
+    }
+
+    /// What this listener had counted before the last try; `None` if there was none, or another one.
+    fn before_try_of(&self, listener: &Arc<Listener>) -> Option<&BeforeTry> {
+        self.before_try.as_ref().filter(|before| before.listener.as_ptr() == Arc::as_ptr(listener))
     }
 
     /// Whether others are about to try, too, and there is time to send a request to the first node before the others.
@@ -186,10 +202,17 @@ impl<T: Holding> Waiter<T> {
         if let Some(known) = self.placed.take_if(|known| known.ticket() != ticket) {
             known.note_lost_place();
         }
+        let total_before = self.before_try_of(&all.0).map_or(0, |before| before.total);
         let retry_after = backoff::before_queue_request(self.wanted.announces, ahead, retry_after);
         self.placed
             .get_or_insert_with(|| PlacedWaiter::new(all, ticket, queued.clone()))
-            .note_waiting(self.total_before_try, retry_after);
+            .note_waiting(total_before, retry_after);
+    }
+
+    /// Leaves the waiters with a place on the server: its place became a grant, which is given back. The next of them sends
+    /// the requests.
+    pub(crate) fn leave_place(&mut self) {
+        self.placed = None;
     }
 
     /// Notes that it was granted the lock: wakes the others that are admitted with it, and records the lost races.
@@ -237,8 +260,8 @@ impl<T: Holding> Waiter<T> {
     }
 
     /// Resolves when the lock may be free.
-    async fn news(&self, listener: &Listener) {
-        let Some(counts) = self.counts_before_try else {
+    async fn news(&self, listener: &Arc<Listener>) {
+        let Some(counts) = self.before_try_of(listener).and_then(|before| before.counts) else {
             // A release may have come before the subscription: try again once subscribed.
             return listener.ready().await;
         };

@@ -185,8 +185,13 @@ impl Proxy {
 
     /// Ends every connection. New ones go to another server.
     pub fn move_to(&self, server: u16) {
-        *locked(&self.shared.server) = server;
+        self.lead_to(server);
         self.cut();
+    }
+
+    /// New connections go to another server. The others stay.
+    pub fn lead_to(&self, server: u16) {
+        *locked(&self.shared.server) = server;
     }
 
     /// Removes all faults.

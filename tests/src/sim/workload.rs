@@ -141,8 +141,14 @@ impl Actor {
                         sleep(Duration::from_millis(5)).await;
                         let outcome = lease.release().await;
                         Self::retire(&lease);
-                        // Requests that were slow to arrive still end connections for a while.
-                        if early && matches!(outcome, Ok(ReleaseOutcome::Unconfirmed)) {
+                        // Requests that were slow to arrive still end connections for a while. A host whose clock is
+                        // fast begins before a server's clock is set for the last time.
+                        let is_disturbed = match outcome {
+                            Ok(ReleaseOutcome::Unconfirmed) => true,
+                            Ok(ReleaseOutcome::Lost) => self.plan.sets_server_clocks(),
+                            _ => false,
+                        };
+                        if early && is_disturbed {
                             continue;
                         }
                         break Some(Ok(outcome));
@@ -231,6 +237,7 @@ impl Actor {
 
     /// Acquires, or gives up at any point. A lease must be held, and an error must come in time.
     async fn acquire(&mut self, lock: &Lock, owner: Owner) -> Option<Result<Arc<Lease>, LockError>> {
+        let begins_tenure = matches!(owner, Owner::Fresh) && lock.options().owner.is_none();
         let request = Request { owner, ..lock.request(Owner::Fresh) };
         let wait = request.wait;
         let calm = host::here() >= self.plan.calm;
@@ -245,7 +252,9 @@ impl Actor {
             (number, world.checks.largest(lock.name()), floors.collect::<Vec<u64>>())
         })?;
         self.absence.begin((wait != Some(Duration::ZERO)).then_some(number));
-        let result = match self.attention() {
+        let attention = self.attention();
+        let is_collected_at_once = matches!(attention, Attention::Whole);
+        let result = match attention {
             Attention::Host => self.acquire_by_host(lock, request).await,
             Attention::Lapses => self.absently(lock.acquire_as(request)).await,
             Attention::Whole => {
@@ -280,6 +289,9 @@ impl Actor {
                 if !held && !self.was_frozen(started) && !self.clock_was_set() {
                     violated(format!("I1 acquiring {} returned a lease that is over", lock.name()));
                 }
+                if begins_tenure && is_collected_at_once {
+                    self.check_rest(lock, &lease);
+                }
                 self.track(lock, &lease);
                 world::with(|world| {
                     let now = host::here();
@@ -312,6 +324,20 @@ impl Actor {
                 note(self.host, error.code(), || format!("acquiring {}: {error}", lock.name()));
                 Some(Err(error))
             }
+        }
+    }
+
+    /// I1: a new lease has at least a twentieth of its ttl left, also if its process did not run while it was granted.
+    fn check_rest(&self, lock: &Lock, lease: &Lease) {
+        let ttl = match lock.options().ttl {
+            Ttl::Fixed(ttl) => ttl,
+            Ttl::Watchdog => self.plan.watchdog,
+            // Chosen by the core.
+            _ => return,
+        };
+        let left = lease.remaining();
+        if left < ttl / 20 {
+            violated(format!("I1 acquiring {} returned a lease with {left:?} of {ttl:?} left", lock.name()));
         }
     }
 

@@ -1,5 +1,6 @@
--- Acquires the lock for one tenure and draws its fencing token. A second run changes nothing. Exception: a
--- chosen value ("!") is granted only if the key does not exist, like SET NX.
+-- Acquires the lock for one tenure and draws its fencing token. A second run only confirms the grant; of an explicit
+-- owner it draws anew, as another of its tenures may have the last token. Exception: a chosen value ("!") is granted
+-- only if the key does not exist, like SET NX.
 -- KEYS  lock, token counter [, node marker]
 -- ARGV  1 field (the tenure)       2 explicit owner ("=name"), "" or "!"   3 ttl ms, -1 for none
 --       4 counter ttl ms, 0 for none        5 proposed token µs, 0 for this node's time
@@ -23,7 +24,8 @@ local pttl = redis.call('PTTL', key)
 if pttl ~= -2 then
   if ARGV[2] ~= '!' and holds(key, field) then
     if pttl < tonumber(ttl) then redis.call('PEXPIRE', key, ttl) end
-    return '1 ' .. (redis.call('GET', counter) or 0) .. ' ' .. micros
+    local token = ARGV[2] == '' and (redis.call('GET', counter) or 0) or draw(counter, ARGV[4], now, micros, ARGV[5])
+    return '1 ' .. token .. ' ' .. micros
   end
   if pttl == -1 and not is_lock_without_ttl then return '2 0 ' .. micros end
   if ARGV[2] == '' or not joins(key, ARGV[2]) then return string.format('0 %.0f %s', pttl, micros) end

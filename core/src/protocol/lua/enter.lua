@@ -1,5 +1,6 @@
 -- Acquires the lock for one tenure, in its turn, or takes a place in its queue. A second run only confirms that the
--- client is alive: its entries count for a while after each run.
+-- client is alive: its entries count for a while after each run. For a tenure of an explicit owner that was granted it
+-- draws anew, as another of its tenures may have the last token.
 -- KEYS  lock, token counter, queue, clients that are alive
 -- ARGV  1 field (the tenure)   2 explicit owner ("=name") or ""   3 ttl ms   4 counter ttl ms, 0 for none   5 client
 --       6 for how long its entries count, ms; "0" takes no place   7 wake channel   8 "0" if a lock is never handed over
@@ -39,7 +40,8 @@ if pttl == -2 then
 else
   if holds(key, field) then
     if pttl < tonumber(ttl) then redis.call('PEXPIRE', key, ttl) end
-    return '1 ' .. (redis.call('GET', counter) or 0) .. ' ' .. micros
+    local token = ARGV[2] == '' and (redis.call('GET', counter) or 0) or draw(counter, ARGV[4], now, micros, '0')
+    return '1 ' .. token .. ' ' .. micros
   end
   if pttl == -1 and not is_lock_without_ttl then return '2 0 ' .. micros end
   if ARGV[2] ~= '' and joins(key, ARGV[2]) then

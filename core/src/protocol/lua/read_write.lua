@@ -23,10 +23,18 @@ local function reads(reader, now)
 end
 local function writes(writer) return redis.call('HEXISTS', lock, writer .. ':write') == 1 end
 -- Writes the key that Redisson checks for a reader, or extends its TTL to `ttl` ms. The first write of an acquire: SET
--- is refused when memory is full, but not after another write.
+-- is refused when memory is full, but not after another write. A reader that has its key, since the lock was handed to
+-- it, is not refused.
 local function put_reader_key(reader, ttl)
   local redisson_key = reader_key(reader)
-  if not redis.call('SET', redisson_key, '1', 'PX', ttl, 'NX') then keep(redisson_key, ttl) end
+  local put = redis.pcall('SET', redisson_key, '1', 'PX', ttl, 'NX')
+  if refused(put) then
+    local left = redis.call('PTTL', redisson_key)
+    if left == -2 then redis.call('SET', redisson_key, '1', 'PX', ttl, 'NX') end
+    redis.call('PEXPIRE', redisson_key, string.format('%.0f', math.max(ttl, left)))
+  elseif not put then
+    keep(redisson_key, ttl)
+  end
 end
 -- Lets a reader in that has its key, or extends its lease to `ttl` ms. `pttl`: the TTL of the lock.
 local function put_reader(reader, ttl, now, pttl)
@@ -99,26 +107,32 @@ end
 local function let_readers_in(now, micros)
   local notified, pttl = {}, redis.call('PTTL', lock)
   if handover == '1' then token_to_read(micros) end
-  for _, entry in ipairs(redis.call('ZRANGE', readers_queue, '0', '999')) do
-    local ttl, client, reader = entry:match('^(%d+)/([^/]*)/(.*)$')
-    local alive_until = client and tonumber(redis.call('ZSCORE', alive, client) or 0) or 0
-    if alive_until > now then
-      if handover == '1' then
+  local kept, entries = 0, nil
+  repeat
+    entries = redis.call('ZRANGE', readers_queue, kept, kept + 999)
+    for _, entry in ipairs(entries) do
+      local ttl, client, reader = entry:match('^(%d+)/([^/]*)/(.*)$')
+      local alive_until = client and tonumber(redis.call('ZSCORE', alive, client) or 0) or 0
+      if alive_until > now then
+        if handover == '1' then
+          redis.call('ZREM', readers_queue, entry)
+          local lease = math.min(ttl, math.ceil((alive_until - now) / 1000))
+          lease = string.format('%.0f', lease)
+          put_reader_key(reader, lease)
+          put_reader(reader, lease, now, pttl)
+          pttl = math.max(pttl, tonumber(lease))
+        else
+          kept = kept + 1
+        end
+        if not notified[client] then
+          notified[client] = true
+          announce(wake .. ':' .. client, sharded)
+        end
+      else
         redis.call('ZREM', readers_queue, entry)
-        local lease = math.min(ttl, math.ceil((alive_until - now) / 1000))
-        lease = string.format('%.0f', lease)
-        put_reader_key(reader, lease)
-        put_reader(reader, lease, now, pttl)
-        pttl = math.max(pttl, tonumber(lease))
       end
-      if not notified[client] then
-        notified[client] = true
-        announce(wake .. ':' .. client, sharded)
-      end
-    else
-      redis.call('ZREM', readers_queue, entry)
     end
-  end
+  until #entries < 1000
   announce(channel, sharded, '1')
 end
 -- Lets the first writer into a free lock, for no longer than its client counts as alive.

@@ -56,8 +56,10 @@ local function mend(key, slots, taken, now)
   end
   local left = math.max(redis.call('PTTL', key), redis.call('PTTL', slots))
   if left < 1 then
-    redis.call('DEL', taken)
-    return permits == 0 and 0
+    if permits > 0 and redis.call('PTTL', key) == -1 then return false end
+    -- The keys of permits that are all over: they may expire a millisecond apart.
+    redis.call('DEL', key, slots, taken)
+    return 0, true
   end
   may_keep(key, slots, taken, left)
   local all = redis.call('HGETALL', slots)

@@ -29,6 +29,11 @@ local function refuses(marker, now, quarantine, run, since, durable)
     redis.call('SET', marker, run .. ' ' .. lost)
   end
   local left = tonumber(lost) + tonumber(quarantine) - now
+  if left > tonumber(quarantine) then
+    -- The loss is in the future: the clock was set back. Without a new start, the quarantine would last longer by that.
+    left = tonumber(quarantine)
+    redis.call('SET', marker, run .. ' ' .. string.format('%.0f', now))
+  end
   if left > 0 then return 3, left end
 end
 -- Writes a token counter with a TTL of `ttl` ms, "0" for none. Returns the value before.

@@ -248,7 +248,7 @@ impl Wired<'_> {
                 if pttl < ttl {
                     self.redis.pexpire(key, ttl);
                 }
-                return Ok(vote(GRANTED, self.redis.get(counter)?.unwrap_or("0"), now));
+                return self.confirm(counter, counter_ttl, owner, number(proposal)?);
             }
             if pttl == -1 && !self.is_lock_without_ttl() {
                 return Ok(vote(CONFLICT, 0, now));
@@ -262,6 +262,15 @@ impl Wired<'_> {
         let token = self.draw(counter, counter_ttl, number(proposal)?)?;
         self.put(key, field, ttl)?;
         Ok(vote(GRANTED, token, now))
+    }
+
+    /// The reply to a tenure that holds the lock: as `lua/acquire.lua` and `lua/enter.lua`
+    fn confirm(&mut self, counter: &str, counter_ttl: &str, owner: &str, proposal: i64) -> Result<Reply, Fault> {
+        let now = self.redis.time();
+        if owner.is_empty() {
+            return Ok(vote(GRANTED, self.redis.get(counter)?.unwrap_or("0"), now));
+        }
+        Ok(vote(GRANTED, self.draw(counter, counter_ttl, proposal)?, now))
     }
 
     /// `draw` of `lua/wire.lua`
@@ -380,7 +389,7 @@ impl Wired<'_> {
                 if pttl < ttl {
                     self.redis.pexpire(key, ttl);
                 }
-                return Ok(vote(GRANTED, self.redis.get(counter)?.unwrap_or("0"), now));
+                return self.confirm(counter, counter_ttl, owner, 0);
             }
             if pttl == -1 && !self.is_lock_without_ttl() {
                 return Ok(vote(CONFLICT, 0, now));
@@ -463,7 +472,12 @@ impl Wired<'_> {
             self.redis.set(marker, format!("{run} {since}"));
         }
         let since = number(&since.ok_or_else(|| unusable(marker))?)?;
-        let left = since + number(quarantine)? - now;
+        let quarantine = number(quarantine)?;
+        let mut left = since + quarantine - now;
+        if left > quarantine {
+            left = quarantine;
+            self.redis.set(marker, format!("{run} {now}"));
+        }
         Ok((left > 0).then_some((QUARANTINE, left)))
     }
 

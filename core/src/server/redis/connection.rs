@@ -101,6 +101,7 @@ pub(super) struct Connection {
     pub(super) probing: AtomicBool,
     pub(super) room: Room,
     pub(super) batches: Batches,
+    pub(super) made: Instant,
     /// The time of the last request.
     used: Mutex<Instant>,
     /// Clean-ups and the probe: they outlive their callers, but not the connection.
@@ -129,6 +130,7 @@ impl Connection {
             probing: AtomicBool::new(false),
             room: Room::default(),
             batches: Batches::default(),
+            made: Instant::now(),
             used: Mutex::new(Instant::now()),
             tasks: Mutex::new(JoinSet::new()),
         }

@@ -300,6 +300,33 @@ impl Inner {
         }
     }
 
+    /// Leaves a server that refuses a write as a replica: its address, such as the name of a managed service, may lead to
+    /// the new master by now. But not sooner than a pause after this connection was made: if the address leads to a
+    /// replica, connections would follow each other without end.
+    pub(super) fn leave_replica(self: &Arc<Self>, connection: &Connection) {
+        let pause = if connection.facts.replica { PERMANENT_PAUSE } else { LONGEST_PAUSE };
+        if connection.retired.load(SeqCst) || connection.made.elapsed() < pause {
+            return;
+        }
+        let same_run = |other: &mut Arc<Connection>| other.id.run == connection.id.run;
+        let (left, subscriber) = {
+            let mut state = self.state.lock();
+            let lanes = state.lanes.values_mut().filter_map(|lane| lane.connection.take_if(same_run));
+            let mut left: Vec<_> = lanes.collect();
+            if let Some(background) = state.background.take_if(same_run) {
+                left.push(background);
+                state.health = Health::Connecting;
+                self.revive(&mut state, Duration::ZERO);
+            }
+            (left, state.subscriber.take())
+        };
+        for connection in left {
+            connection.retire();
+        }
+        // Its channels close, and waiters subscribe again.
+        drop(subscriber);
+    }
+
     /// Handles an overdue reply on the background connection.
     pub(super) fn overdue(self: &Arc<Self>, number: u64, since: Instant) {
         let mut state = self.state.lock();

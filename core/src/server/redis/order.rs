@@ -60,7 +60,6 @@ impl Inner {
         call: ScriptCall,
         timeout: Duration,
     ) -> Result<Reply, NodeError> {
-        let host = matches!(id.driver, Driver::Host(_) | Driver::Program(_)).then_some(id.number);
         let (connection, barrier) = self.behind(id, timeout).await?;
         self.check_identity(&connection, &call)?;
         if connection.unanswered.load(SeqCst) >= 2 * MOST_UNANSWERED {
@@ -77,10 +76,9 @@ impl Inner {
         let usual = timeout.min(self.reply_timeout);
         let mut reply = within_limit(Driver::Background, usual, result.as_mut()).await;
         if reply.is_none() {
-            if let Some(number) = host {
-                // Its event loop or runtime may be blocked: the next try uses another connection.
-                self.retire(number);
-            }
+            // Perhaps nothing drives it any more, or the network has lost it: the next try uses another connection. That
+            // of the background is replaced by the reviver.
+            self.retire(connection.number());
             if usual == self.reply_timeout {
                 self.overdue(connection.number(), since);
             }
@@ -137,7 +135,8 @@ impl Inner {
         };
         let found = within_limit(Driver::Background, timeout, pin!(self.wait_until(connection))).await;
         found.unwrap_or_else(|| match &self.state.lock().health {
-            Health::Failing { error, .. } => Err(error.clone()),
+            // Also if connecting fails for good, as with a wrong password: it did not when the request was sent.
+            Health::Failing { error, .. } => Err(NodeError { kind: NodeErrorKind::NotRun, ..error.clone() }),
             _ => Err(connect_timeout_error(timeout)),
         })
     }

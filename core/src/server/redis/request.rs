@@ -202,6 +202,10 @@ impl Inner {
                 self.broke(connection.number(), "became a replica");
                 Err(not_run_error("became a replica"))
             }
+            Err(error) if error.hint == Some(Hint::Replica) && !self.in_cluster => {
+                self.leave_replica(connection);
+                Err(error)
+            }
             Err(error) if !self.in_cluster => Err(redirect_error(error)),
             other => other,
         }
@@ -231,7 +235,12 @@ impl Inner {
         let (driver, timeout) = (connection.id.driver, timeout.min(self.reply_timeout));
         let mut outcome = within_limit(driver, timeout, Pin::new(&mut reply)).await;
         if outcome.is_none() {
-            let Some(began) = began.get() else { return Err(too_many_unanswered_error(MOST_UNANSWERED)) };
+            let Some(began) = began.get() else {
+                // Another thread may be about to send it.
+                let was_sent = sent.close().is_some();
+                let unsent = too_many_unanswered_error(MOST_UNANSWERED);
+                return Err(if was_sent { reply_timeout_error(timeout) } else { unsent });
+            };
             let left = timeout.saturating_sub(began.elapsed());
             outcome = within_limit(driver, left, Pin::new(&mut reply)).await;
             if outcome.is_none() && timeout == self.reply_timeout {
@@ -400,7 +409,7 @@ fn granted(value: &Value) -> bool {
 }
 
 /// Returns an error's code and text if too few replicas acknowledged, otherwise `None`.
-fn shortfall(needed: u32, limit: Duration, reply: Value) -> Option<(String, String)> {
+pub(super) fn shortfall(needed: u32, limit: Duration, reply: Value) -> Option<(String, String)> {
     let failed = |text| Some(("ERR".to_owned(), text));
     match reply {
         Value::Int(count) if count >= i64::from(needed) => None,
@@ -409,7 +418,12 @@ fn shortfall(needed: u32, limit: Duration, reply: Value) -> Option<(String, Stri
             failed(format!("only {count} of {needed} replicas acknowledged the lock within {limit} ms"))
         }
         Value::ServerError(error) => {
-            Some((error.code().to_owned(), format!("WAIT: {}", error.details().unwrap_or_default().trim_end())))
+            let details = error.details().unwrap_or_default().trim_end();
+            match error.code() {
+                "NOPERM" => Some(("NOPERM".to_owned(), format!("WAIT: {details}"))),
+                // Of other codes, such as BUSY, some say that the request did not run. The script did.
+                code => failed(format!("WAIT: {code} {details}")),
+            }
         }
         _ => failed("WAIT: unexpected kind of reply".to_owned()),
     }

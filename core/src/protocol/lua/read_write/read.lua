@@ -12,7 +12,8 @@ if marker then
   local code, left = refuses(marker, now, ARGV[12], ARGV[13], ARGV[14], ARGV[15])
   if code then return string.format('%d %.0f %s', code, left, micros) end
 end
-local pttl = redis.call('PTTL', lock)
+local there = redis.call('EXISTS', lock, writers_queue, readers_queue)
+local pttl = there == 0 and -2 or redis.call('PTTL', lock)
 local mode = mode_of(pttl)
 local function let_in()
   put_reader_key(field, ttl)
@@ -21,7 +22,8 @@ local function let_in()
   return '1 ' .. token .. ' ' .. micros
 end
 local may_read = not mode or mode == 'read'
-if may_read and pttl ~= -1 and redis.call('EXISTS', writers_queue, readers_queue) == 0 then return let_in() end
+-- Nobody waits if only the lock is there, or nothing.
+if may_read and pttl ~= -1 and there == (mode and 1 or 0) then return let_in() end
 
 -- Functions of the rest.
 if mode == 'read' and reads(field, now) then return let_in() end

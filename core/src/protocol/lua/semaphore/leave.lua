@@ -5,7 +5,7 @@ local now, micros = clock()
 local left = ARGV[6] ~= '' and redis.call('ZREM', queue, ARGV[6]) == 1
 begun = mend(key, slots, taken, now)
 local its = begun and redis.call('HGET', slots, field)
-if not its and not left then return 0 end
+if not begun or not its and not left then return 0 end
 local released = ends_at(field, its, now)
 if its then free(field, its) end
 local entry, alive_until

@@ -128,7 +128,7 @@ impl Wired<'_> {
         if waiting.handover == "1" {
             self.token_to_read(of)?;
         }
-        for entry in self.redis.zfirst(waiting.readers_queue, 1000)? {
+        for entry in self.redis.zfirst(waiting.readers_queue, usize::MAX)? {
             let parsed = parse_entry(&entry);
             let alive_until = match parsed {
                 Some((_, client, _)) => self.redis.zscore(waiting.alive, client)?.unwrap_or_default(),

@@ -104,8 +104,13 @@ impl Wired<'_> {
         }
         let left = self.redis.pttl(of.key).max(self.redis.pttl(of.slots));
         if left < 1 {
-            self.redis.del(of.taken);
-            return Ok(permits == 0);
+            if permits > 0 && self.redis.pttl(of.key) == -1 {
+                return Ok(false);
+            }
+            for key in of.all() {
+                self.redis.del(key);
+            }
+            return Ok(true);
         }
         let ends = self.redis.time() + left * 1000;
         for (field, its) in self.redis.hgetall(of.slots)?.to_vec() {
@@ -547,7 +552,10 @@ impl Wired<'_> {
         let LeaveEntry { entry } = LeaveEntry::read(&mut given).ok_or_else(missing)?;
         let of = permit_keys(&permit);
         let left = !entry.is_empty() && self.redis.zrem(waiting.queue, entry)?;
-        let held = if self.mend(of)? { self.permit_of(of, permit.field)? } else { None };
+        if !self.mend(of)? {
+            return Ok(Reply::Int(0));
+        }
+        let held = self.permit_of(of, permit.field)?;
         if held.is_none() && !left {
             return Ok(Reply::Int(0));
         }

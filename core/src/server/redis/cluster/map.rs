@@ -201,6 +201,11 @@ impl Inner {
                     map.error = Some(error);
                     false
                 }
+                // A server that left the cluster knows no master. Those that are known may be back.
+                Ok(slots) if slots.ranges.is_empty() => {
+                    map.error = Some(not_run_error("CLUSTERDOWN: the cluster is down"));
+                    false
+                }
                 Ok(slots) => {
                     let before = std::mem::take(&mut map.masters);
                     map.error = (!slots.healthy).then(|| not_run_error("CLUSTERDOWN: the cluster is down"));
