@@ -63,6 +63,9 @@ export interface RedlockEvent<Kind extends EventKind = EventKind> {
 /** A function that is called for each event. What it throws becomes an uncaught exception. */
 export type EventListener<Kind extends EventKind = EventKind> = (event: RedlockEvent<Kind>) => void;
 
+/** Keeps listeners for as long as anything uses their client, such as a lock, even if the `Redlock` is collected. */
+const kept = new WeakMap<Client, Listeners>();
+
 /** The listeners of one client. */
 export class Listeners {
   readonly #events: Events;
@@ -70,6 +73,7 @@ export class Listeners {
 
   constructor(client: Client) {
     this.#events = client.events;
+    kept.set(client, this);
     // A weak reference, so that the client and its listeners can be collected.
     follow(client.events, telling(new WeakRef(this)));
   }

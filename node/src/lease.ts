@@ -176,7 +176,7 @@ export class Lease {
 
   /**
    * Ends a block that acquired the lock: releases, and rejects with {@link LockLost} if the lock was lost. Does nothing
-   * after a release or `detach()` inside the block.
+   * if the lease was detached inside the block, or released while it was held.
    *
    * @internal
    */

@@ -6,12 +6,16 @@
  * @module
  */
 
-// Captured here, before a test's fake timers replace the global ones.
-import { clearInterval, setInterval } from "node:timers";
+import * as timers from "node:timers";
 import { isMainThread } from "node:worker_threads";
 import { onAbort } from "./abort";
 import { failed, sync } from "./errors";
 import { type Failure, type Id, isNode, type Loop, native, type Started } from "./native";
+
+// Taken out here, because fake timers of tests later replace the functions of that module, besides the global ones.
+const { clearInterval, setInterval } = timers;
+/** Its `then` is what `queueMicrotask` is, which fake timers replace. */
+const turn = Promise.resolve();
 
 /** A pending call. */
 interface Waiting {
@@ -59,7 +63,7 @@ function begin(id: Id, call: Waiting): void {
   } else if (!unsent) {
     // Calls of the same turn are sent together. A single call was sent at once.
     unsent = true;
-    queueMicrotask(flush);
+    void turn.then(flush);
   }
 }
 

@@ -267,6 +267,33 @@ test("a forgotten client warns too", async (t) => {
   assert.equal(stdout, "orphaned\n");
 });
 
+test("listeners are called for as long as a lock of the client is in use", async (t) => {
+  const server = await Server.of(t);
+  const script = `${FORGET}
+    let tell;
+    const told = new Promise((resolve) => (tell = resolve));
+    let collected;
+    const gone = new FinalizationRegistry(() => (collected = true));
+    const lock = (() => {
+      const client = new Redlock(url).on("acquired", (event) => tell(event.name));
+      gone.register(client);
+      return client.lock("kept");
+    })();
+    // Bun may never collect it.
+    for (let turn = 0; turn < 50 && !collected; turn++) {
+      gc();
+      await sleep(5);
+    }
+    if (!collected && !process.versions.bun) throw new Error("the client was not collected");
+    const lease = await lock.acquire();
+    console.log(await Promise.race([told, sleep(3_000)]));
+    await lease.release();
+  `;
+  const { code, stdout, stderr } = await run(t, script, { args: [server.url], flags: ["--expose-gc"] });
+  assert.equal(code, 0, stderr);
+  assert.equal(stdout, "kept\n");
+});
+
 test("a lease whose signal is still in use is not forgotten", async (t) => {
   const server = await Server.of(t);
   const script = `${FORGET}

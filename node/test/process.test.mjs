@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
 import { Redlock } from "redlock-core";
 import { PACKAGE, run, start } from "./scripts.mjs";
@@ -107,6 +108,26 @@ test("the end of a process waits no longer than a second for a frozen server", a
   assert.equal(code, 8);
   assert(performance.now() - begin < AT_ONCE);
 });
+test("fake timers of node:test neither end a process that waits nor keep one alive", async (t) => {
+  const source = `
+    import { mock } from "node:test";
+    import { Redlock } from "redlock-core";
+    const client = new Redlock("memory://");
+    const held = await client.acquire("x");
+    mock.timers.enable();
+    const begunFake = await client.acquire("x", { wait: 50 }).catch((error) => error.code);
+    mock.timers.reset();
+    const begunReal = client.acquire("x", { wait: 50 }).catch((error) => error.code);
+    mock.timers.enable();
+    console.log(begunFake, await begunReal);
+    await held.release();
+  `;
+  const script = start(t, source);
+  await script.says("timeout timeout");
+  const { code, stderr } = await Promise.race([script.ended, sleep(AT_ONCE, { stderr: "it does not end" })]);
+  assert.equal(code, 0, stderr);
+});
+
 test("no unhandled rejection comes from the library itself", async (t) => {
   const server = await Server.of(t);
   const script = `${HOLD}

@@ -35,6 +35,7 @@ for (const [options, message] of [
   [{ app: "" }, /^app: must have 1 to 64 bytes, not 0$/],
   [{ identify: 1 }, /^identify: must be true or false, not 1$/],
   [{ minReplicas: -1 }, /^minReplicas: must be a whole number of at least 0, not -1$/],
+  [{ minReplicas: 2 ** 32 }, /^minReplicas: must be from 0 to /],
   [{ maxTtl: {} }, /^maxTtl: must be a number of milliseconds, not \{\}$/],
   [{ patience: -1 }, /^patience: must be a number of milliseconds of at least 0, not -1$/],
   [{ connectTimeout: 0 }, /^connectTimeout: must be from 1 ms/],
@@ -72,7 +73,7 @@ test("a client refuses wrong nodes", () => {
 test("a lock refuses wrong names and options, at once", () => {
   const client = new Redlock("memory://", { prefix: "p:" });
   for (const [name, options, message] of [
-    ["", {}, /^name: must have 1 to 1024 bytes together with the prefix, not 2$/],
+    ["", {}, /^name: must not be empty$/],
     ["x".repeat(1023), {}, /^name: .* not 1025$/],
     ["a\0b", {}, /^name: must not contain NUL$/],
     ["\udfff", {}, /^name: must be a string of valid Unicode, not '/],

@@ -45,10 +45,11 @@ def start() -> None:
     atexit.register(_end)
     multiprocessing = sys.modules.get("multiprocessing.process")
     if multiprocessing is not None and multiprocessing.parent_process() is not None:
-        from multiprocessing.util import Finalize
-
-        # Children of multiprocessing may end without calling atexit handlers.
-        Finalize(None, _end, exitpriority=-100)
+        _end_with_child()
+    # A child of a forkserver may use the library before it is a child of `multiprocessing`, which then begins afresh.
+    register = getattr(sys.modules.get("multiprocessing.util"), "register_after_fork", None)
+    if register is not None:
+        register(_end, _end_with_child)
     if _native.is_main_interpreter() and _can_attend():
         try:
             run("redlock-log", _log, _native.end_events)
@@ -58,6 +59,21 @@ def start() -> None:
         else:
             return
     _native.end_events()
+
+
+def _end_with_child(_: object = None) -> None:
+    """Release at the end of a child of `multiprocessing`, which may end without calling atexit handlers."""
+    from multiprocessing.util import Finalize
+
+    Finalize(None, _end_child, exitpriority=-100)
+
+
+def _end_child() -> None:
+    threading = sys.modules.get("threading")
+    if threading is not None and sys.version_info < (3, 13):
+        # Python waits for the child's threads only after this. They may hold locks, or wait for one.
+        threading._shutdown()
+    _end()
 
 
 def _can_attend() -> bool:
@@ -103,7 +119,14 @@ def log(events: list[tuple[bool, bool, str]]) -> None:
 
     logger = logging.getLogger("redlock")
     for is_warning, is_orphan, line in events:
-        logger.log(logging.WARNING if is_warning else logging.DEBUG, "%s", line)
+        try:
+            logger.log(logging.WARNING if is_warning else logging.DEBUG, "%s", line)
+        except Exception:
+            # A handler or filter that fails must neither fail a call nor end the log. Shown as `logging` shows it.
+            if logging.raiseExceptions:
+                import traceback
+
+                traceback.print_exc()
         if is_orphan:
             _warn(line)
 

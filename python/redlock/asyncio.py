@@ -359,14 +359,17 @@ class Lock:
         except LockTimeout:
             return None
 
-    async def release(self) -> str:
-        """Release the newest lease of the current task, as `Lease.release()` does.
+    def release(self) -> Coroutine[Any, Any, str]:
+        """Release the newest lease of the task that makes this call, as `Lease.release()` does.
 
         If the lock has an explicit owner and this process has no lease of it, the release ends all tenures of that
         owner, in every process; only then it raises `Unavailable` if too few nodes answer. Raises `NotHeld` if there is
         nothing to release, and `Closed`.
         """
-        outcome: str = await _native.Calls.release_newest(self._native)
+        return self._release(self._native.request())
+
+    async def _release(self, request: _native.Request) -> str:
+        outcome: str = await _native.Calls.release_newest(self._native, request)
         return outcome
 
     def owned(self) -> bool:
@@ -532,12 +535,12 @@ class Semaphore(BaseSemaphore):
     def _make(self, n: int) -> Lock:
         return Lock(self._one._client, self.name, (n, self._permits), self._one, **self._one._options)
 
-    async def release(self) -> str:
-        """Release the newest permit of the current task, as `Lease.release()` does.
+    def release(self) -> Coroutine[Any, Any, str]:
+        """Release the newest permit of the task that makes this call, as `Lease.release()` does.
 
         Raises `NotHeld` if it has none, and `Closed`.
         """
-        return await self._one.release()
+        return self._one.release()
 
     async def available(self) -> int:
         """Return the number of free slots; waiters may be queued for them.

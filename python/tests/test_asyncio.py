@@ -144,6 +144,18 @@ def test_the_task_that_calls_acquire_is_the_owner(server: Server) -> None:
     asyncio.run(main())
 
 
+def test_the_task_that_calls_release_is_the_owner(server: Server) -> None:
+    async def main() -> None:
+        client = aredlock.Redlock(server.url)
+        for lock in (client.lock("x"), client.semaphore("y", 1)):
+            for wrap in (asyncio.shield, asyncio.create_task, lambda release: asyncio.wait_for(release, 10)):
+                assert await lock.acquire()
+                assert await wrap(lock.release()) == "released"
+                assert not await lock.locked()
+
+    asyncio.run(main())
+
+
 def test_a_call_from_outside_of_a_loop_belongs_to_the_task_that_awaits_it(server: Server) -> None:
     lock = aredlock.Redlock(server.url).lock("x")
     call = lock.acquire()

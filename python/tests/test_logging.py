@@ -71,3 +71,24 @@ os._exit(1)
 """
     )
     assert out.startswith('redlock WARNING lock "y"')
+
+
+def test_a_handler_that_fails_fails_no_call(run: Callable[..., str]) -> None:
+    out = run(
+        """
+import logging, redlock, sys, threading
+sys.stderr = sys.stdout
+seen = threading.Semaphore(0)
+class Failing(logging.Handler):
+    def emit(self, record):
+        seen.release()
+        raise ConnectionError("the log server is down")
+logging.getLogger("redlock").addHandler(Failing())
+for _ in range(3):
+    redlock.lock("x", ttl=0.1).acquire().lost.wait()
+    assert seen.acquire(timeout=30)
+print("done")
+"""
+    )
+    assert out.count("ConnectionError: the log server is down") >= 2
+    assert "done" in out

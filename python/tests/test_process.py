@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -314,6 +316,10 @@ def test_multiprocessing(run: Callable[..., str], server: Server, tmp_path: Path
         """
 import multiprocessing, sys, redlock
 
+# A use before the child is one of `multiprocessing`.
+with redlock.lock("settings"):
+    pass
+
 def work(lock, path):
     for _ in range(10):
         with lock:
@@ -344,9 +350,6 @@ if __name__ == "__main__":
         out = run(runner, str(program), str(tmp_path / "count"), method)
     else:
         # These methods import the main module again, and a program given by `-c` has no such module.
-        import os
-        import subprocess
-
         finished = subprocess.run(
             [sys.executable, str(program), str(tmp_path / "count"), method],
             env={**os.environ, "REDLOCK_URL": server.url},
@@ -360,6 +363,79 @@ if __name__ == "__main__":
     # A lock that a child still held when it ended is released too.
     assert not server.keys("x")
     assert not server.keys("kept")
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_the_threads_of_a_child_end_before_its_locks(server: Server, tmp_path: Path, method: str) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(
+        """
+import multiprocessing, sys, threading, redlock
+
+def work(held, go):
+    def hold():
+        with redlock.lock("x") as lease:
+            held.set()
+            go.wait()
+            lease.check()
+            print("held", flush=True)
+    def wait():
+        with redlock.lock("y"):
+            print("got it", flush=True)
+    for target in (hold, wait):
+        threading.Thread(target=target).start()
+    held.wait()
+    # Python waits for these threads.
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[1])
+    held, go = context.Event(), context.Event()
+    with redlock.lock("y"):
+        child = context.Process(target=work, args=(held, go))
+        child.start()
+        held.wait()
+        child.join(1)  # whatever a child does at its end happens by then, or later
+        go.set()
+    child.join(30)
+    assert child.exitcode == 0, child.exitcode
+"""
+    )
+    finished = subprocess.run(
+        [sys.executable, str(path), method],
+        env={**os.environ, "REDLOCK_URL": server.url},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert sorted(finished.stdout.splitlines()) == ["got it", "held"], finished.stderr
+
+
+@pytest.mark.parametrize("urls", [["memory://a"], ["memory://a", "memory://b", "memory://c"]])
+def test_an_acquire_that_begins_after_the_end_raises_closed(run: Callable[..., str], urls: list[str]) -> None:
+    out = run(
+        f"""
+import asyncio, atexit, redlock, redlock.asyncio
+
+client, other = redlock.Redlock({urls!r}), redlock.asyncio.Redlock({urls!r})
+
+def last():
+    try:
+        client.lock("x").acquire(timeout=0)
+    except redlock.Closed:
+        print("closed")
+    try:
+        asyncio.run(other.lock("x").acquire(timeout=0))
+    except redlock.Closed:
+        print("closed")
+
+# Before the first use, so that it runs after the end.
+atexit.register(last)
+client.lock("y").acquire()
+asyncio.run(other.lock("z").acquire())
+"""
+    )
+    assert out == "closed\nclosed\n"
 
 
 def test_a_fork_while_threads_wait(run: Callable[..., str], server: Server) -> None:
@@ -629,6 +705,7 @@ atexit.register(lambda: redlock.lock("x").acquire())
     assert not server.keys("x")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the threads of the process in /proc")
 def test_importing_starts_nothing(run: Callable[..., str]) -> None:
     out = run(
         """

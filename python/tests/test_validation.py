@@ -86,6 +86,7 @@ def test_locks(module, name, options, argument) -> None:
         ("redis://a", {"identify": 1}, "identify"),
         ("redis://a", {"min_replicas": -1}, "min_replicas"),
         ("redis://a", {"min_replicas": 1.5}, "min_replicas"),
+        ("redis://a", {"min_replicas": 2**32}, "min_replicas"),
         ("memory://", {"min_replicas": 1}, "min_replicas"),
         ("redis+cluster://a/1", {}, "urls"),
         ("redis+cluster://", {}, "urls"),

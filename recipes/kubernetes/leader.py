@@ -31,16 +31,16 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     # As process 1 of a container, a program without a handler ignores SIGTERM, and is killed at the end of the grace.
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
-    with redlock.Redlock(os.environ["REDLOCK_URL"].split(",")) as client:
-        lock = client.lock("invoices", wait=1)  # a standby hears of SIGTERM within a second
-        while not stopping.is_set():
-            try:
-                lead(lock)
-            except redlock.LockTimeout:
-                pass  # another pod leads
-            except (redlock.LockLost, redlock.Unavailable) as error:
-                logging.warning("%s", error)
-                stopping.wait(1)
+    # Of the client that connects to REDLOCK_URL. A standby hears of SIGTERM within a second.
+    lock = redlock.lock("invoices", wait=1)
+    while not stopping.is_set():
+        try:
+            lead(lock)
+        except redlock.LockTimeout:
+            pass  # another pod leads
+        except (redlock.LockLost, redlock.Unavailable) as error:
+            logging.warning("%s", error)
+            stopping.wait(1)
 
 
 if __name__ == "__main__":

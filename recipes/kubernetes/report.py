@@ -25,8 +25,8 @@ def exists() -> bool:
 
 def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # leaves the blocks, and so releases
-    # The wait is longer than a lease: the pod that replaces a killed one gets the lock, 30 s after the kill.
-    with redlock.Redlock(os.environ["REDLOCK_URL"].split(",")) as client, client.lock("report", wait=60) as lease:
+    # Longer than the job and a lease, 30 s: if the pod that works is killed, one that waits gets the lock.
+    with redlock.lock("report", wait=900) as lease:  # of the client that connects to REDLOCK_URL
         if exists():
             print("done before")
             return

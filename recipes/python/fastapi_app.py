@@ -29,7 +29,8 @@ async def busy(request: Request, error: redlock.LockTimeout) -> JSONResponse:
 
 
 @app.exception_handler(redlock.Unavailable)
-async def unavailable(request: Request, error: redlock.Unavailable) -> JSONResponse:
+@app.exception_handler(redlock.LockLost)
+async def unavailable(request: Request, error: redlock.Unavailable | redlock.LockLost) -> JSONResponse:
     return JSONResponse({"detail": "no locks"}, 503, {"Retry-After": "5"})
 
 

@@ -127,6 +127,15 @@ def test_an_outage_is_answered(start: Start, database: str) -> None:
     assert post(f"{shop}/orders/1/pay").result(PATIENCE) == 503
 
 
+def test_a_loss_is_answered(start: Start, server: Server, service: Service, database: str) -> None:
+    shop = website(start)
+    paying = post(f"{shop}/orders/1/pay")
+    charge = service.next()
+    server.cli("DEL", ORDER)
+    charge.answer()
+    assert paying.result(PATIENCE) == 503
+
+
 # ---- the command -----------------------------------------------------------------------------------------------------
 
 

@@ -59,6 +59,15 @@ def test_an_outage_is_answered(start: Start) -> None:
     assert post(f"{shop}/orders/1/pay").result(PATIENCE) == 503
 
 
+def test_a_loss_is_answered(start: Start, server: Server, service: Service) -> None:
+    _, shop = replica(start)
+    paying = post(f"{shop}/orders/1/pay")
+    charge = service.next()
+    server.cli("DEL", "order:1")
+    charge.answer()
+    assert paying.result(PATIENCE) == 503
+
+
 def test_sigterm_lets_requests_end(start: Start, server: Server, service: Service) -> None:
     program, shop = replica(start)
     paying = post(f"{shop}/orders/1/pay")

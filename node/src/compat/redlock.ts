@@ -38,8 +38,7 @@
 
 import { randomBytes } from "node:crypto";
 import { EventEmitter } from "node:events";
-// Captured here, before a test's fake timers replace the global ones.
-import { clearTimeout, setTimeout } from "node:timers";
+import * as timers from "node:timers";
 import { InvalidArgument, LockError, LockLost, LockTimeout, named, sync, Unavailable } from "../errors";
 import { call, watch } from "../loop";
 import { type HeldValue, type Lease, native } from "../native";
@@ -47,6 +46,9 @@ import { type Client, type Target, target } from "./ioredis";
 import { DRIFT, Nodes } from "./nodes";
 
 export type { Client } from "./ioredis";
+
+// Taken out here, because fake timers of tests later replace the functions of that module, besides the global ones.
+const { clearTimeout, setTimeout } = timers;
 
 /** A vote for an operation. */
 export interface VoteFor {

@@ -2,7 +2,7 @@
 
 // --8<-- [start:app]
 import express from "express";
-import { LockTimeout, Unavailable } from "redlock-core";
+import { LockLost, LockTimeout, Unavailable } from "redlock-core";
 
 /** A handler whose `work` runs under a lock. The result of `work` is the reply, sent after the release. */
 export function locked(client, name, options, work) {
@@ -22,7 +22,8 @@ export function locked(client, name, options, work) {
 export function lockErrors(error, _request, response, next) {
   if (response.destroyed) return; // the client has gone away
   if (error instanceof LockTimeout) response.status(409).set("Retry-After", "2").json({ error: "busy" });
-  else if (error instanceof Unavailable) response.status(503).set("Retry-After", "5").json({ error: "no locks" });
+  else if (error instanceof Unavailable || error instanceof LockLost)
+    response.status(503).set("Retry-After", "5").json({ error: "no locks" });
   else next(error);
 }
 

@@ -39,6 +39,16 @@ test("a request does not hang", async (t) => {
   assert.equal(await first.ended, 201);
 });
 
+test("a loss is answered", async (t) => {
+  const { server, service, start } = await shop(t);
+  const { url } = await start();
+  const paying = post(`${url}/orders/1/pay`);
+  const charge = await service.next();
+  server.cli("DEL", "order:1");
+  charge.answer();
+  assert.equal(await paying.ended, 503);
+});
+
 test("an outage is answered", async (t) => {
   const { start } = await shop(t, { REDLOCK_URL: `redis://127.0.0.1:${await freePort()}` });
   const { url } = await start();

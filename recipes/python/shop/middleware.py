@@ -15,6 +15,6 @@ class LockErrors:
     def process_exception(self, request, exception):
         if isinstance(exception, redlock.LockTimeout):
             return JsonResponse({"error": "busy"}, status=409, headers={"Retry-After": "2"})
-        if isinstance(exception, redlock.Unavailable):
+        if isinstance(exception, (redlock.Unavailable, redlock.LockLost)):
             return JsonResponse({"error": "no locks"}, status=503, headers={"Retry-After": "5"})
         return None

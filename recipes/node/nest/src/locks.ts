@@ -17,7 +17,7 @@ import {
 } from "@nestjs/common";
 import { APP_FILTER, APP_INTERCEPTOR, Reflector } from "@nestjs/core";
 import type { Request, Response } from "express";
-import { type Lease, LockTimeout, Redlock, Unavailable } from "redlock-core";
+import { type Lease, LockLost, LockTimeout, Redlock, Unavailable } from "redlock-core";
 import { from, lastValueFrom, type Observable } from "rxjs";
 
 /** Runs a handler under a lock: `@Locked({ name: ({ params }) => `order:${params.id}`, wait: 2_000 })`. */
@@ -53,9 +53,9 @@ export class LockInterceptor implements NestInterceptor {
   }
 }
 
-@Catch(LockTimeout, Unavailable)
+@Catch(LockTimeout, LockLost, Unavailable)
 export class LockFilter implements ExceptionFilter {
-  catch(error: LockTimeout | Unavailable, host: ArgumentsHost) {
+  catch(error: LockTimeout | LockLost | Unavailable, host: ArgumentsHost) {
     const busy = error instanceof LockTimeout;
     const response = host.switchToHttp().getResponse<Response>();
     response

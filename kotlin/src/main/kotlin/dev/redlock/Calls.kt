@@ -24,7 +24,6 @@ import java.util.concurrent.ConcurrentHashMap
 import java.util.concurrent.ExecutionException
 import java.util.concurrent.atomic.AtomicBoolean
 import java.util.concurrent.locks.LockSupport
-import kotlin.concurrent.thread
 import kotlin.coroutines.Continuation
 import kotlin.coroutines.ContinuationInterceptor
 import kotlin.coroutines.CoroutineContext
@@ -55,13 +54,23 @@ internal object Calls {
     }
 
     init {
-        fetcher = thread(name = "redlock", isDaemon = true) { fetchForEver() }
+        fetcher = ownThread("redlock", ::fetchForEver)
+        fetcher.isDaemon = true
+        fetcher.start()
         Events.listen()
         try {
-            Runtime.getRuntime().addShutdownHook(Thread(::closeAll, "redlock-exit"))
+            Runtime.getRuntime().addShutdownHook(ownThread("redlock-exit", ::closeAll))
         } catch (_: IllegalStateException) {
             // The process is ending already: locks acquired from now on end with their ttl.
         }
+    }
+
+    /** A thread that keeps nothing of the caller's, whose request or web application may end before the JVM does. */
+    private fun ownThread(name: String, body: () -> Unit): Thread {
+        val (defaultStackSize, inheritThreadLocals) = 0L to false
+        val thread = Thread(null, body, name, defaultStackSize, inheritThreadLocals)
+        thread.contextClassLoader = Calls::class.java.classLoader
+        return thread
     }
 
     /** Fetches events below the level of a warning only if the logger logs them. */
@@ -210,14 +219,17 @@ internal object Calls {
         }
     }
 
+    /** Fails in the thread that fetches all results: it must not wait for one. */
+    fun checkMayBlock(): Unit = check(Thread.currentThread() !== fetcher) {
+        "blocks the thread that would end it: an unconfined coroutine must not call what blocks"
+    }
+
     /**
      * Runs a call and blocks the thread, platform or virtual, until its result. An interrupt cancels the call if
      * `interruptible`; otherwise the interrupt flag is set again at the end.
      */
     fun block(interruptible: Boolean = false, start: () -> Long): Outcome {
-        check(Thread.currentThread() !== fetcher) {
-            "blocks the thread that would end it: an unconfined coroutine must not call what blocks"
-        }
+        checkMayBlock()
         var interrupted = false
         try {
             return end(start) { call ->

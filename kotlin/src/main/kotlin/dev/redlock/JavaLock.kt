@@ -75,6 +75,7 @@ public class JavaLock internal constructor(private val lock: Lock) : ConcurrentL
     }
 
     private fun take(millis: Double, interruptible: Boolean) {
+        Calls.checkMayBlock()
         if (interruptible && Thread.interrupted()) throw InterruptedException()
         val (thread, owner) = Thread.currentThread() to identity.get()
         // A virtual thread that blocks in native code pins its carrier, which the thread that unlocks may need.
@@ -99,6 +100,7 @@ public class JavaLock internal constructor(private val lock: Lock) : ConcurrentL
      * @throws LockLost when the lock was lost, or the client was closed
      */
     override fun unlock() {
+        Calls.checkMayBlock()
         // A new identity holds nothing, so the core fails with the error of an owner that does not hold the lock.
         val owner = if (holds?.remove(lock.name) == false) Identity() else identity.get()
         try {

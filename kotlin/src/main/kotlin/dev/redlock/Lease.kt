@@ -195,7 +195,7 @@ public class Lease internal constructor(outcome: Outcome.Leased, private val loc
 
     /**
      * Releases the lock at the end of a `use` or try-with-resources block, and blocks the thread meanwhile. Does
-     * nothing if the lease was released or detached inside the block. Coroutines use `withLock`.
+     * nothing if the lease was detached inside the block, or released while it was held. Coroutines use `withLock`.
      *
      * @throws LockLost when the lock was lost; if the block failed, this is among the suppressed exceptions of its own
      */

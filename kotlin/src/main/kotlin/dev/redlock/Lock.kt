@@ -52,7 +52,8 @@ public class Lock internal constructor(
     internal val waitMillis: Double get() = options.waitMillis
 
     /**
-     * Acquires the lock. A cancelled acquire leaves nothing behind.
+     * Acquires the lock. A cancelled acquire leaves nothing behind. Limit it by [wait]: if the time of a `withTimeout`
+     * around it is over just after the acquire, the lease is lost.
      *
      * @param wait the longest time to wait; zero: one try; null, the default: the lock's own `wait`;
      *   [Duration.INFINITE]: for ever

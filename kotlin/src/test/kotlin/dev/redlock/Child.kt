@@ -3,16 +3,21 @@
 package dev.redlock
 
 import kotlinx.coroutines.DelicateCoroutinesApi
+import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.GlobalScope
+import kotlinx.coroutines.async
 import kotlinx.coroutines.awaitCancellation
+import kotlinx.coroutines.coroutineScope
 import kotlinx.coroutines.launch
 import kotlinx.coroutines.runBlocking
+import java.net.URLClassLoader
 import kotlin.concurrent.thread
 import kotlin.time.Duration.Companion.seconds
 
 @OptIn(DelicateCoroutinesApi::class)
 fun main(arguments: Array<String>) {
     val (what, url, name) = arguments
+    if (what == "serves") beginRequest()
     val client = Redlock(url, RedlockOptions(watchdog = 1.seconds))
     val lock = client.lock(name)
     when (what) {
@@ -23,6 +28,7 @@ fun main(arguments: Array<String>) {
         "waits as a thread" -> thread(isDaemon = true) { lock.asJavaLock().lock() }
         "stays" -> runBlocking { lock.stay() }
         "loses" -> failsWith<LockLost> { runBlocking { lock.stay() } }
+        "serves" -> runBlocking { lock.checkFetcher() }
         "exits" -> Runtime.getRuntime().addShutdownHook(thread(start = false) { callAtExit(url) })
         "throws" -> runBlocking { lock.acquire().also { error("on purpose") } }
     }
@@ -32,6 +38,28 @@ fun main(arguments: Array<String>) {
 }
 
 private suspend fun Lock.stay(): Unit = withLock { println("ready").also { awaitCancellation() } }
+
+private val request = InheritableThreadLocal<String>()
+
+private fun beginRequest() {
+    request.set("the first")
+    Thread.currentThread().contextClassLoader = URLClassLoader(emptyArray())
+}
+
+/** Checks that the thread that fetches results has nothing of the request that began. */
+private suspend fun Lock.checkFetcher(): Unit = coroutineScope {
+    val lease = acquire()
+    val checked = async(Dispatchers.Unconfined) {
+        val next = acquire()
+        val thread = Thread.currentThread()
+        check(thread.name == "redlock") { thread.name }
+        check(request.get() == null) { "it has the value of a thread local" }
+        check(thread.contextClassLoader === Redlock::class.java.classLoader) { "it has a class loader" }
+        next.release()
+    }
+    lease.release()
+    checked.await()
+}
 
 /** Makes a call once the thread that fetches results waits in Java, and checks that it waits there again. */
 private fun callAtExit(url: String) {

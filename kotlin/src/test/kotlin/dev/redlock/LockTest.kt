@@ -206,10 +206,14 @@ class LockTest : OnServer() {
         // Resumed by the thread that fetches the results of all calls.
         val failure = async(Dispatchers.Unconfined) {
             val next = lock.acquire()
-            runCatching { next.close() }.exceptionOrNull().also { next.release() }
+            val javaLock = lock.asJavaLock()
+            val calls = listOf({ next.close() }, { javaLock.lock() }, { javaLock.tryLock() }, { javaLock.unlock() })
+            calls.map { runCatching(it).exceptionOrNull() }.also { next.release() }
         }
         lease.release()
-        failure.await().let { assertTrue(it is IllegalStateException) { "$it" } }
+        failure.await().forEach { error ->
+            assertTrue(error is IllegalStateException && "blocks the thread" in error.message!!) { "$error" }
+        }
     }
 
     @Test

@@ -69,6 +69,9 @@ class ProcessTest : OnServer() {
         }
 
     @Test
+    fun `the threads of the library keep nothing of the request that made the first call`() = endsByItself("serves")
+
+    @Test
     fun `a process that fails releases`() = Child("throws", "failing").use { child ->
         val (code, said) = child.ends()
         assertEquals(1, code)

@@ -1,6 +1,7 @@
 package shop;
 
 // --8<-- [start:controller]
+import dev.redlock.LockLost;
 import dev.redlock.LockTimeout;
 import dev.redlock.Unavailable;
 import java.util.Map;
@@ -33,8 +34,8 @@ class LockErrors {
         return ResponseEntity.status(409).header("Retry-After", "2").body(Map.of("error", "busy"));
     }
 
-    @ExceptionHandler
-    ResponseEntity<Map<String, String>> unavailable(Unavailable error) {
+    @ExceptionHandler({Unavailable.class, LockLost.class})
+    ResponseEntity<Map<String, String>> unavailable() {
         return ResponseEntity.status(503).header("Retry-After", "5").body(Map.of("error", "no locks"));
     }
 }

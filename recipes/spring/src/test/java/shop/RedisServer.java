@@ -55,6 +55,11 @@ final class RedisServer implements AutoCloseable {
         return reply("EXISTS", lock).equals(":1");
     }
 
+    /** Deletes the key of a lock, as nobody should. */
+    void delete(String lock) {
+        reply("DEL", lock);
+    }
+
     /** Whether a connection listens for the release of a lock. */
     boolean isAwaited(String lock) {
         return reply("PUBSUB", "NUMSUB", "redisson_lock__channel:{" + lock + "}").endsWith(":1");

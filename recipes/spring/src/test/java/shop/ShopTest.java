@@ -149,6 +149,15 @@ class ShopTest {
     }
 
     @Test
+    void answersALoss() throws Exception {
+        var paying = post(url(replica()) + "/orders/1/pay");
+        Service.Held charge = service.next();
+        server.delete(ORDER);
+        charge.answer();
+        assertEquals(503, status(paying));
+    }
+
+    @Test
     void answersInAnOutage() throws Exception {
         String shop = url(replica("--redlock.urls=redis://127.0.0.1:" + RedisServer.freePort()));
         assertEquals(503, status(post(shop + "/orders/1/pay")));
@@ -230,6 +239,6 @@ class ShopTest {
         shop.process().destroy();
         eventually(() -> !server.holds(ORDER)); // released, while the request is under way
         charge.answer();
-        assertEquals(500, status(paying)); // lease.check() found the loss, and the transaction was rolled back
+        assertEquals(503, status(paying)); // lease.check() found the loss, and the transaction was rolled back
     }
 }
