@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -591,19 +592,24 @@ def test_exit_with_a_frozen_server(own_server: Server, program: Program) -> None
 
 @pytest.mark.parametrize("end", ["return", "exit", "sigterm"])
 def test_exit_with_daemon_threads_in_acquire(client: redlock.Redlock, server: Server, program: Program, end) -> None:
-    with client.lock("x"):
+    # A lock for each thread, so that the server knows of each that it waits: one that begins only at the exit fails.
+    names = [f"x{number}" for number in range(8)]
+    with contextlib.ExitStack() as stack:
+        for name in names:
+            stack.enter_context(client.lock(name))
         process = program(
             """
 import sys, threading, redlock
 for number in range(8):
-    threading.Thread(target=redlock.lock("x").acquire, daemon=True).start()
+    threading.Thread(target=redlock.lock(f"x{number}").acquire, daemon=True).start()
 print("started", flush=True)
 if input() == "exit":
     sys.exit(3)
 """
         )
         assert process.stdout.readline() == "started\n"
-        eventually(lambda: server.listeners("x") == 1)
+        for name in names:
+            eventually(lambda name=name: server.listeners(name) == 1)
         if end == "sigterm":
             process.terminate()
         else:
@@ -611,7 +617,8 @@ if input() == "exit":
             process.stdin.flush()
         assert process.wait(30) == {"return": 0, "exit": 3, "sigterm": -signal.SIGTERM}[end]
         assert process.stderr.read() == ""
-    eventually(lambda: not server.keys("x"))
+    for name in names:
+        eventually(lambda name=name: not server.keys(name))
 
 
 CANCELLED_AT_THE_END = """

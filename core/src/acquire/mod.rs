@@ -30,7 +30,8 @@ pub(crate) async fn acquire(mut acquisition: Box<Acquisition>, polled: Polled) -
     let mut pause = Pause::No;
     if let Polled::Here(driver) = polled {
         // Boxed: only the small rest of this future stays while thousands wait.
-        match Box::pin(runtime::with_background_timers(driver, acquisition.try_polled(driver, polled))).await? {
+        let tried = Box::pin(runtime::with_background_timers(driver, acquisition.try_polled(driver, polled))).await;
+        match unless_exiting(tried).await? {
             Tried::Done(lease) => return Ok(UncollectedGrant::new(lease, acquisition)),
             Tried::Wait(reason) => pause = reason,
         }
@@ -47,7 +48,7 @@ pub(crate) fn acquire_interruptible<E>(
     let polled = acquisition.polled(Caller::Thread);
     if let Polled::Here(driver) = polled {
         let first = async move {
-            let tried = acquisition.try_polled(driver, polled).await;
+            let tried = unless_exiting(acquisition.try_polled(driver, polled).await).await;
             (acquisition, tried)
         };
         let tried;
@@ -74,20 +75,20 @@ async fn resume_in_background(acquisition: Box<Acquisition>, pause: Pause) -> Re
         let _ = deliver.send(grant);
     });
     let _call = AbortOnDrop(call.abort_handle());
-    let grant = result.await.unwrap_or(Err(LockError::Closed));
-    if let Err(LockError::Closed) = grant {
-        hang_if_exiting().await;
-    }
-    grant
+    unless_exiting(result.await.unwrap_or(Err(LockError::Closed))).await
 }
 
 /// Polls an acquire to its grant in the task that polls this future, which must be one of the background's.
 pub(crate) async fn acquire_in_this_task(acquisition: Box<Acquisition>) -> Result<UncollectedGrant, LockError> {
-    let grant = until_done(acquisition, Pause::No).await.map(uncollected);
-    if let Err(LockError::Closed) = grant {
+    unless_exiting(until_done(acquisition, Pause::No).await.map(uncollected)).await
+}
+
+/// Returns the result of an acquire; never, if the exit of the process closed its client.
+async fn unless_exiting<T>(result: Result<T, LockError>) -> Result<T, LockError> {
+    if let Err(LockError::Closed) = result {
         hang_if_exiting().await;
     }
-    grant
+    result
 }
 
 /// The grant of an acquire that tried until it succeeded.
