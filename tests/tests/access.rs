@@ -205,10 +205,13 @@ async fn everything_permitted(client: &Client, other: &Client) -> Result<(), Loc
     one.release().await?;
     waiting.await.unwrap()?.release().await?;
 
-    // A permit that nobody releases ends with its lease, and then another one gets its slot.
+    // A permit that nobody releases ends with its lease, and then another one gets its slot. A permit that stays keeps the
+    // keys: alone, those of the first would expire soon after its lease.
+    let stays = here.acquire().await?;
     let brief = client.semaphore("x", 2, options(|options| options.ttl = Ttl::Fixed(Duration::from_millis(200))))?;
     brief.acquire().await?.detach()?;
-    there.acquire_many(2).await?.release().await?;
+    there.acquire().await?.release().await?;
+    stays.release().await?;
 
     let fixed = client.semaphore("x", 2, options(|options| options.ttl = Ttl::Fixed(Duration::from_secs(10))))?;
     let text = fixed.acquire().await?.detach()?;
