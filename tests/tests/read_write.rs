@@ -586,9 +586,7 @@ async fn all_readers_that_wait_come_in_together() {
     let server = Server::start();
     let (one, two) = (client(&server), client(&server));
     let held = writer(&one).await;
-    let read = lock(&two).read().acquire();
-    let waiter = tokio::spawn(async { read.await.unwrap() });
-    until(PATIENCE, "it waits", || waiting(&server, "rqueue") == 1).await;
+    let waiter = waits(&server, &two, "rqueue").await;
     // More readers of that client than one command of the script lists.
     let script = "local client = redis.call('ZRANGE', KEYS[2], '0', '0')[1]
         for i = 1, 2500 do redis.call('ZADD', KEYS[1], i, '60000/' .. client .. '/many:' .. i) end";
@@ -605,9 +603,7 @@ async fn a_reader_that_was_let_in_is_not_refused_when_memory_is_full() {
     let server = Server::start();
     let (one, two) = (client(&server), client(&server));
     let held = writer(&one).await;
-    let read = lock(&two).read().acquire();
-    let waiter = tokio::spawn(async { read.await.unwrap() });
-    until(PATIENCE, "it waits", || waiting(&server, "rqueue") == 1).await;
+    let waiter = waits(&server, &two, "rqueue").await;
     let _: () = server.command(&["CONFIG", "SET", "maxmemory", "1"]);
     released(held).await;
     let lease = got(waiter).await;
