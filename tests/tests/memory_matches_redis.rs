@@ -171,6 +171,17 @@ impl Outcome {
         })
     }
 
+    /// Splits the slots of the grants in the reply to a release from their tokens.
+    fn with_grants_spelled_out(self) -> Self {
+        let Self::Reply(Reply::List(mut list)) = self else { return self };
+        for slots in list.iter_mut().skip(2).step_by(2) {
+            let Reply::Text(text) = slots else { continue };
+            *slots =
+                Reply::List(text.split([':', ',']).map(|part| Reply::Int(part.parse().expect("a number"))).collect());
+        }
+        Self::Reply(Reply::List(list))
+    }
+
     /// Sorts permits by owner, since leases that end at the same moment come in either order.
     fn by_owner(self) -> Self {
         let Self::Reply(Reply::List(list)) = self else { return self };
@@ -436,6 +447,9 @@ impl Diff {
         if admits.contains(&script.name) || GRANT_SLOTS.contains(&script.name) {
             (redis, memory) = (redis.spelled_out(), memory.spelled_out());
         }
+        if script.name == "semaphore/leave" {
+            (redis, memory) = (redis.with_grants_spelled_out(), memory.with_grants_spelled_out());
+        }
         if script.name == "semaphore/inspect" {
             (redis, memory) = (redis.by_owner(), memory.by_owner());
         }
@@ -620,6 +634,7 @@ impl Diff {
                 "renew" | "read_write/renew" | "semaphore/renew" | "read_write/read_batch" | "read_write/leave_batch",
                 Outcome::Reply(Reply::List(list)),
             ) => list.iter().map(|reply| Outcome::Reply(reply.clone()).code()).collect(),
+            ("semaphore/leave", Outcome::Reply(Reply::List(_))) => vec!["granted".to_owned()],
             (_, outcome) => vec![outcome.code()],
         };
         for code in seen {
@@ -1069,6 +1084,7 @@ impl Diff {
                 args.extend(turn);
                 let entry = format!("{ttl}/{client}/{count}:{of}/{field}");
                 args.push(same(if self.chance(70) { "" } else { &entry }));
+                args.push(same(self.pick(&["", CLIENTS[0], CLIENTS[1]])));
                 Step::Call { script: &all.leave, keys, args }
             }
             66..74 => {
@@ -1391,6 +1407,7 @@ const EXPECTED: &[&str] = &[
     "semaphore/repair Redisson 1",
     "semaphore/leave Redisson 0",
     "semaphore/leave Redisson 1",
+    "semaphore/leave Redisson granted",
     "semaphore/renew Redisson -1",
     "semaphore/renew Redisson 0",
     "semaphore/renew Redisson 1",

@@ -302,6 +302,43 @@ async fn a_waiter_that_gives_up_leaves_nothing_behind() {
     nothing_stays(PATIENCE, &server).await;
 }
 
+/// A client with a waiter behind its own permit of the only slot. The reply to the permit's release, which the server holds
+/// back, has the waiter's grant.
+async fn granted_by_a_reply_on_its_way(server: &Server, proxy: &Proxy) -> (JoinHandle<Lease>, JoinHandle<()>) {
+    let ours = semaphore_for(&client([proxy.url()]), 1, Duration::from_secs(600));
+    let held = ours.acquire().await.unwrap();
+    let waiter = waits(server, &ours, 1).await;
+    proxy.flow(Direction::Replies, Flow::Hold);
+    let release = tokio::spawn(async move { drop(held.release().await) });
+    until(PATIENCE, "the waiter has the permit", || waiting(server) == 0).await;
+    assert_eq!(server.command::<u32>(&["HLEN", "redlock_slots:{x}"]), 1);
+    (waiter, release)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_gets_its_permit_although_the_reply_that_has_it_is_lost() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port());
+    let (waiter, release) = granted_by_a_reply_on_its_way(&server, &proxy).await;
+    proxy.cut();
+    proxy.heal();
+    released(got(waiter).await).await;
+    release.await.unwrap();
+    nothing_stays(PATIENCE, &server).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_that_gives_up_before_it_learns_of_its_permit_leaves_nothing_behind() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port());
+    let (waiter, release) = granted_by_a_reply_on_its_way(&server, &proxy).await;
+    waiter.abort();
+    assert!(waiter.await.unwrap_err().is_cancelled());
+    proxy.heal();
+    release.await.unwrap();
+    nothing_stays(PATIENCE, &server).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn any_client_of_the_name_sees_it_and_ends_it_by_force() {
     let server = Server::start();

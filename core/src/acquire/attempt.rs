@@ -7,6 +7,7 @@ use tokio::time::timeout;
 
 use super::{acquisition::Acquisition, claimant::Claimant};
 use crate::{
+    clock::Stamp,
     config::Ttl,
     error::LockError,
     event::Event,
@@ -15,7 +16,11 @@ use crate::{
         driver::{Driver, Polled},
         runtime,
     },
-    protocol::{calls::QueueEntry, primitive::Primitive, reply::QueueReply},
+    protocol::{
+        calls::QueueEntry,
+        primitive::Primitive,
+        reply::{Granted, QueueReply},
+    },
     quorum::{Ballot, Grant, Intent, PLACE_TTL, Place, Verdict},
     server::NodeErrorKind,
     tenure::{Supervised, Tenure, Terms},
@@ -88,8 +93,16 @@ impl Acquisition {
             let (field, client) = (session.fields.draw(&self.claimant.key), session.fields.client().to_owned());
             let entry = QueueEntry { field, ttl, client };
             let Claimant { subject, key, .. } = &self.claimant;
-            Place::new(&session.quorum, subject, entry, key.clone())
+            let mut place = Place::new(&session.quorum, subject, entry, key.clone());
+            if let Some(queued) = self.waiter.queued() {
+                place.expect_delivery(queued.wake.clone());
+            }
+            place
         });
+        if let Some((since, granted)) = place.take_delivered() {
+            self.waiter.note_delivered();
+            return self.place_granted(place, granted, since);
+        }
         let place_ttl = if self.waiter.is_try() { Duration::ZERO } else { PLACE_TTL };
         let supervised =
             matches!(polled, Polled::Here(_)).then(|| self.supervise(place.entry().ttl, place.undo_later()));
@@ -105,10 +118,7 @@ impl Acquisition {
             return Err(self.waiter.unanswered(vec![quorum.cause(0, "has not answered")]));
         };
         match answer {
-            Ok(QueueReply::Granted(granted)) => match place.into_grant(granted, since) {
-                Ok(grant) => self.granted(grant),
-                Err(error) => self.waiter.note_outage(vec![quorum.cause(0, error)], false).map(Tried::Wait),
-            },
+            Ok(QueueReply::Granted(granted)) => self.place_granted(place, granted, since),
             Ok(QueueReply::Waits { ticket, ahead, retry_after }) => {
                 self.waiter.note_answer();
                 self.waiter.take_place(session.fields.client(), ticket, ahead, retry_after);
@@ -128,6 +138,17 @@ impl Acquisition {
                 let permanent = error.is_permanent();
                 self.place = Some(place);
                 self.waiter.note_outage(vec![quorum.cause(0, error)], permanent).map(Tried::Wait)
+            }
+        }
+    }
+
+    /// Makes a lease of what a server granted to this place. `since`: when the request for it was sent.
+    fn place_granted(&mut self, place: Place, granted: Granted, since: Stamp) -> Result<Tried<Lease>, LockError> {
+        match place.into_grant(granted, since) {
+            Ok(grant) => self.granted(grant),
+            Err(error) => {
+                let causes = vec![self.session().quorum.cause(0, error)];
+                self.waiter.note_outage(causes, false).map(Tried::Wait)
             }
         }
     }

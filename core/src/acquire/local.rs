@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::acquisition::{Acquisition, Next};
 use crate::{
     error::LockError,
+    quorum::Place,
     tenure::{Fate, Tenure},
     wait::{registry::Local, until::Pause},
 };
@@ -51,8 +52,13 @@ impl Acquisition {
     /// Where a server keeps the queue, the server decides which waiter is next, also among those of this client. This
     /// decides only whether to send it a request now.
     fn decide_with_server_queue(&self) -> Next {
+        if self.place.as_ref().is_some_and(Place::is_delivered) {
+            return Next::Try;
+        }
         if self.waiter.is_placed() {
-            return if self.waiter.is_due() { Next::Try } else { Next::Wait(Pause::Placed) };
+            // The first of those that a release may have granted a permit asks, and the next one after it.
+            let asks = || self.waiter.is_placed_first() && self.place.as_ref().is_some_and(Place::is_in_doubt);
+            return if self.waiter.is_due() || asks() { Next::Try } else { Next::Wait(Pause::Placed) };
         }
         // During an outage one waiter is enough to find out whether the server answers again.
         let outage = self.session().registry.outage(self.key());

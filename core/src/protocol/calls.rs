@@ -127,8 +127,7 @@ arguments! {
     /// `lua/read_write/read.lua` and `write.lua`, behind a [`ReadWriteTenure`] and a [`Waiting`]; a [`MarkerCheck`] may
     /// follow.
     EnterReadWrite {} (ttl, client, place_ttl, proposal)
-    /// The `leave` of a read/write lock, behind a [`ReadWriteTenure`] and a [`Waiting`], or of a semaphore, behind a
-    /// [`Permit`] and a [`PermitWaiting`].
+    /// The `leave` of a read/write lock, behind a [`ReadWriteTenure`] and a [`Waiting`].
     LeaveEntry {} (entry)
     /// `lua/read_write/rest.lua`, behind a [`ReadWriteTenure`] and a [`Waiting`].
     RestReadWrite {} (replacement, ttl)
@@ -153,6 +152,9 @@ arguments! {
     PermitWaiting { queue, alive } (token_ttl, wake, handover, sharded)
     /// `lua/semaphore/acquire.lua`, behind a [`Permit`] and a [`PermitWaiting`].
     EnterSemaphore {} (count, of, ttl, client, place_ttl)
+    /// `lua/semaphore/leave.lua`, behind a [`Permit`] and a [`PermitWaiting`]. `sender`: the client that gets the grants of
+    /// its own waiters in the reply; empty for none.
+    LeavePermit {} (entry, sender)
     /// `lua/semaphore/take.lua`, behind a [`Permit`] and a [`PermitWaiting`]; a [`MarkerCheck`] may follow.
     TakeSlots {} (count, of, ttl, start, proposal)
     /// `lua/semaphore/relocate.lua`, behind a [`Permit`] and a [`PermitWaiting`]; a [`MarkerCheck`] may follow.
@@ -329,7 +331,7 @@ impl Protocol {
         match primitive.family() {
             Family::Lock => self.leave_lock(label, Some(entry)),
             Family::ReadWrite => self.leave_read_write(label, Some(entry)),
-            Family::Semaphore => self.leave_semaphore(label, Some(entry), true),
+            Family::Semaphore => self.leave_semaphore(label, Some(entry), true, ""),
         }
     }
 
@@ -463,7 +465,7 @@ impl Protocol {
             Primitive::Lock => {}
             Primitive::Fair => return self.leave_lock(label, None),
             Primitive::Read | Primitive::Write => return self.leave_read_write(label, None),
-            Primitive::Permits { .. } => return self.leave_semaphore(label, None, announce),
+            Primitive::Permits { .. } => return self.leave_semaphore(label, None, announce, ""),
         }
         let channel = if announce { names.channel() } else { String::new() };
         let release = Release { lock: names.lock.clone(), field: field.to_owned(), channel };

@@ -223,6 +223,24 @@ pub(crate) fn prolonged(reply: &Reply, tenures: usize) -> bool {
     reply.int().and_then(|held| usize::try_from(held).ok()).is_some_and(|held| held <= tenures)
 }
 
+/// The reply to a release: whether it was done, and the grants of waiters of the sender that it let in: for each the field
+/// and the slots, which [`permit`] reads.
+pub(crate) fn released(reply: &Reply) -> Option<(bool, Vec<(&str, &str)>)> {
+    let Reply::List(list) = reply else { return done(reply).map(|done| (done, Vec::new())) };
+    let (was_done, grants) = list.split_first().filter(|(_, grants)| !grants.is_empty())?;
+    let grants = grants.chunks(2).map(|grant| match grant {
+        [Reply::Text(field), Reply::Text(slots)] => Some((&**field, &**slots)),
+        _ => None,
+    });
+    Some((done(was_done)?, grants.collect::<Option<_>>()?))
+}
+
+/// A grant of a permit as the reply to another one's release has it: "slot:token,...".
+pub(crate) fn permit(primitive: Primitive, slots: &str) -> Option<Granted> {
+    let Primitive::Permits { count, of } = primitive else { return None };
+    Granted::of_slots(slots_of(slots, count, of)?)
+}
+
 /// The reply to `release`, `bump` and `provision`: whether it was done.
 pub(crate) fn done(reply: &Reply) -> Option<bool> {
     match reply {

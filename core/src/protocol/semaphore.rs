@@ -7,7 +7,7 @@ use crate::{
     config::wire_ttl,
     protocol::{
         calls::{
-            AttachPermit, BumpPermit, EndPermits, EnterSemaphore, InspectPermits, Label, LeaveEntry, Permit,
+            AttachPermit, BumpPermit, EndPermits, EnterSemaphore, InspectPermits, Label, LeavePermit, Permit,
             PermitWaiting, Protocol, QueueEntry, RelocatePermit, RenewPermit, RepairPermit, TakeSlots, joined,
         },
         names::Names,
@@ -132,11 +132,24 @@ impl Protocol {
         self.with_marker_check(joined(&semaphore_scripts().repair, parts))
     }
 
-    /// Ends a permit, or gives up its place.
-    pub(super) fn leave_semaphore(&self, label: Label<'_>, entry: Option<&QueueEntry>, announce: bool) -> ScriptCall {
+    /// Ends a permit, or gives up its place. `sender`: as [`LeavePermit`] has it.
+    pub(super) fn leave_semaphore(
+        &self,
+        label: Label<'_>,
+        entry: Option<&QueueEntry>,
+        announce: bool,
+        sender: &str,
+    ) -> ScriptCall {
         let entry = entry.map(|entry| entry.text_for(size(label.primitive))).unwrap_or_default();
         let waiting = self.permit_waiting_lists(label.names, announce);
-        joined(&semaphore_scripts().leave, [permit(label.names, label.field), waiting, LeaveEntry { entry }.lists()])
+        let leave = LeavePermit { entry, sender: sender.to_owned() };
+        joined(&semaphore_scripts().leave, [permit(label.names, label.field), waiting, leave.lists()])
+    }
+
+    /// Ends a permit. The reply has the grants of those waiters of the client `sender` that this lets in, which get no
+    /// message.
+    pub(crate) fn release_permit(&self, label: Label<'_>, sender: &str) -> ScriptCall {
+        self.leave_semaphore(label, None, true, sender)
     }
 
     pub(super) fn renew_permits<'a>(permits: impl Iterator<Item = (Label<'a>, Duration)>) -> ScriptCall {

@@ -4,6 +4,7 @@
 mod background;
 mod ballot;
 mod clean_up;
+mod deliveries;
 mod fan_out;
 mod markers;
 mod place;
@@ -23,6 +24,7 @@ pub(crate) use self::{
     background::PendingWork,
     ballot::{BELIEVED_ALONE, Ballot, Verdict},
     clean_up::{CLEANUP_LIMIT, clean_up, insist, retry},
+    deliveries::Deliveries,
     fan_out::{Answer, Count, FanOut, MINORITY_GRACE, NodeRequest},
     place::{Intent, PLACE_TTL, Place},
     right::{Grant, Right, Spread},
@@ -59,6 +61,8 @@ pub(crate) struct Quorum {
     runs: Mutex<(Vec<Option<String>>, bool)>,
     /// Two nodes that are the same server.
     duplicates: OnceLock<(usize, usize)>,
+    /// Grants on their way to waiters of this client.
+    pub(crate) deliveries: Arc<Deliveries>,
     /// Whether the client is closed, and background work cancelled.
     closed: watch::Sender<bool>,
     /// The number of pending tasks: those that would leave something behind if the process ended now.
@@ -124,6 +128,7 @@ impl Quorum {
             provisioning: watch::Sender::new(0),
             runs: Mutex::new((vec![None; nodes.len()], false)),
             duplicates: OnceLock::new(),
+            deliveries: Arc::default(),
             closed: watch::Sender::new(false),
             pending: watch::Sender::new(0),
             nodes,

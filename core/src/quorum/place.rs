@@ -4,13 +4,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{CLEANUP_LIMIT, Grant, Presence, Quorum, Right, Spread, insist};
+use tokio::sync::Notify;
+
+use super::{CLEANUP_LIMIT, Grant, Presence, Quorum, Right, Spread, deliveries::Expecting, insist};
 use crate::{
     clock::{self, Deadline, Stamp},
     owner::OwnerKey,
     process::driver::Driver,
     protocol::{
         calls::QueueEntry,
+        primitive::Family,
         reply::{self, Granted, QueueReply},
         script::{Reply, ScriptCall},
         subject::Subject,
@@ -33,6 +36,8 @@ pub(crate) struct Place {
     on_server: bool,
     /// Whether it became a grant: then the tenure releases it.
     granted: bool,
+    /// A grant on its way to it; `None` if it never gets one but by its own request.
+    expecting: Option<Expecting>,
 }
 
 /// The arguments of the requests of one place, and the connections of those without a reply.
@@ -74,7 +79,36 @@ impl Place {
     pub(crate) fn new(quorum: &Arc<Quorum>, subject: &Subject, entry: QueueEntry, owner: OwnerKey) -> Self {
         let (quorum, subject, unanswered) = (quorum.clone(), subject.clone(), Mutex::default());
         let request = PlaceRequest { quorum, subject, entry, unanswered };
-        Self { request: Arc::new(request), owner, on_server: false, granted: false }
+        Self { request: Arc::new(request), owner, on_server: false, granted: false, expecting: None }
+    }
+
+    /// Lets releases of this client grant it a permit. `wake` is notified then.
+    pub(crate) fn expect_delivery(&mut self, wake: Arc<Notify>) {
+        let PlaceRequest { quorum, subject, entry, .. } = &*self.request;
+        if subject.primitive.family() == Family::Semaphore {
+            let expecting = quorum.deliveries.expect(&subject.names.lock, &entry.client, &entry.field, wake);
+            self.expecting = Some(expecting);
+        }
+    }
+
+    /// Whether a release of this client granted it a permit.
+    pub(crate) fn is_delivered(&self) -> bool {
+        self.expecting.as_ref().is_some_and(Expecting::is_granted)
+    }
+
+    /// Whether a release of this client may have granted it a permit: the reply is missing.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.expecting.as_ref().is_some_and(Expecting::is_in_doubt)
+    }
+
+    /// Takes the permit that a release of this client granted it, and returns it with the time at which that release was
+    /// sent. `None` if it needs a request all the same: another one is unanswered, or half of the lease is over.
+    pub(crate) fn take_delivered(&mut self) -> Option<(Stamp, Granted)> {
+        let (slots, since) = self.expecting.as_ref()?.take()?;
+        let is_usable = self.request.unanswered.lock().is_empty() && since.elapsed() < self.request.entry.ttl / 2;
+        let granted = is_usable.then(|| reply::permit(self.request.subject.primitive, &slots)).flatten()?;
+        self.on_server = true;
+        Some((since, granted))
     }
 
     pub(crate) fn entry(&self) -> &QueueEntry {
@@ -88,6 +122,10 @@ impl Place {
         driver: Driver,
         place_ttl: Duration,
     ) -> (Stamp, Result<QueueReply, NodeError>) {
+        if let Some(expecting) = &self.expecting {
+            // The reply will tell whether it has a grant now.
+            expecting.take();
+        }
         let request = self.request.clone();
         let PlaceRequest { subject, entry, .. } = &*request;
         let call = request.quorum.protocol.enter(subject.primitive, &subject.names, entry, &self.owner, place_ttl);

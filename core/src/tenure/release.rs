@@ -4,10 +4,15 @@ use std::{sync::Arc, time::Duration};
 
 use super::{Fate, Tenure, Terms, min_hold::MinHold, state::News};
 use crate::{
-    clock,
+    clock::{self, Stamp},
     event::Event,
     process::driver::Driver,
-    protocol::{calls::Label, primitive::Primitive, reply, script::ScriptCall},
+    protocol::{
+        calls::Label,
+        primitive::{Family, Primitive},
+        reply,
+        script::{Reply, ScriptCall},
+    },
     quorum::{Count, FanOut, MINORITY_GRACE, NodeRequest, Presence, Quorum, clean_up, insist, retry},
     server::{NodeErrorKind, SentOn},
 };
@@ -77,13 +82,18 @@ impl Resting {
 }
 
 impl Tenure {
-    fn release_request(&self) -> ReleaseRequest {
+    /// `sender`: this client, if the reply is to have the grants of its own waiters.
+    fn release_request(&self, sender: Option<&str>) -> ReleaseRequest {
         let rests = self.terms.min_hold.and_then(|_| {
             let state = self.state.lock();
             let (quorum, terms, primitive) = (self.quorum.clone(), self.terms.clone(), self.primitive());
             Some(Box::new(Resting { quorum, terms, primitive, fate: state.fate, min_hold: state.min_hold? }))
         });
-        ReleaseRequest { frees: self.quorum.protocol.release(self.label(), true), rests }
+        let frees = match sender {
+            Some(client) => self.quorum.protocol.release_permit(self.label(), client),
+            None => self.quorum.protocol.release(self.label(), true),
+        };
+        ReleaseRequest { frees, rests }
     }
 
     /// The rest of its `min_hold`; zero if it has none.
@@ -96,7 +106,7 @@ impl Tenure {
     pub(super) fn release_later(&self, presences: Vec<(usize, Presence)>) {
         for (index, presence) in presences {
             let node = self.quorum.nodes[index].clone();
-            let (release, ttl) = (self.release_request(), self.longest_key_life());
+            let (release, ttl) = (self.release_request(None), self.longest_key_life());
             self.quorum.spawn_pending(async move {
                 if let Presence::Unknown(connection) = presence {
                     return clean_up(node, connection, || release.call(), false).await;
@@ -134,22 +144,27 @@ impl Tenure {
     /// Releases the tenure on its nodes; returns at q confirmations. If it is dropped earlier, the background
     /// continues. The second value says whether a quorum still had the tenure, which proves the outcome.
     pub(crate) async fn release_on_nodes(self: Arc<Self>, driver: Driver) -> (ReleaseOutcome, bool) {
+        let since = clock::now();
         let ((presences, again), left) = {
             let mut state = self.state.lock();
-            (state.begin_release(), state.left_at(clock::now()))
+            (state.begin_release(), state.left_at(since))
         };
+        let sender = self.sender();
         let limit = self.quorum.settings.reply_within(left);
         let (needed, spare) = (self.quorum.needed(), self.quorum.spare());
-        let answers =
-            FanOut::new(presences.iter().map(|(node, presence)| self.send_release(*node, presence, driver, limit)));
+        let answers = FanOut::new(presences.iter().map(|(node, presence)| {
+            let release = self.release_request(sender.as_deref());
+            self.send_release(*node, presence, release, (driver, limit))
+        }));
         // `possible`: nodes that may have had it until now. It counts as lost only if they are too few for a quorum.
         let (mut released, mut possible) = (0, presences.len());
         let mut doubt = false;
         // If so few nodes may have it, the lock is free already. They get a short time to say whether it had been lost.
         let answers = answers.within((presences.len() <= spare).then_some(MINORITY_GRACE));
-        let mut releasing = Releasing { tenure: &self, driver, unconfirmed: presences, answers };
+        let mut releasing = Releasing { tenure: &self, driver, unconfirmed: presences, answers, since, sender };
         let Releasing { unconfirmed, answers, .. } = &mut releasing;
-        let counted = answers.count(reply::done, |node, answer| {
+        let read = |reply: &_| self.read_release(reply, since);
+        let counted = answers.count(read, |node, answer| {
             self.release_answered(node, answer.as_ref().ok().copied());
             if let Ok(done) = answer {
                 unconfirmed.retain(|(other, _)| *other != node);
@@ -172,8 +187,33 @@ impl Tenure {
             _ if unconfirmed.len() <= spare => ReleaseOutcome::Released,
             _ => ReleaseOutcome::Unconfirmed,
         };
+        if again && releasing.sender.is_some() {
+            // The reply to the earlier release may never be read.
+            self.doubt_grants();
+        }
         drop(releasing);
         (outcome, released >= needed)
+    }
+
+    /// This client, if it has waiters that the release may let in and notify by its reply.
+    fn sender(&self) -> Option<String> {
+        let is_permit = self.primitive().family() == Family::Semaphore;
+        is_permit.then(|| self.quorum.deliveries.client_waiting(&self.terms.subject.names.lock))?
+    }
+
+    /// Whether a release was done, as its node replied. Tells waiters of this client that it let them in. `since`: when the
+    /// release was sent.
+    fn read_release(&self, reply: &Reply, since: Stamp) -> Option<bool> {
+        let (was_done, grants) = reply::released(reply)?;
+        for (field, slots) in grants {
+            self.quorum.deliveries.deliver(&self.terms.subject.names.lock, field, slots, since);
+        }
+        Some(was_done)
+    }
+
+    /// Tells waiters of this client that the release may have let them in.
+    fn doubt_grants(&self) {
+        self.quorum.deliveries.doubt(&self.terms.subject.names.lock);
     }
 
     fn release_answered(&self, node: usize, was_there: Option<bool>) {
@@ -181,8 +221,14 @@ impl Tenure {
     }
 
     /// Sends the release to one node. Retries while the node is down: it may be back any moment.
-    fn send_release(&self, index: usize, presence: &Presence, driver: Driver, limit: Duration) -> NodeRequest {
-        let (node, release) = (self.quorum.nodes[index].clone(), self.release_request());
+    fn send_release(
+        &self,
+        index: usize,
+        presence: &Presence,
+        release: ReleaseRequest,
+        (driver, limit): (Driver, Duration),
+    ) -> NodeRequest {
+        let node = self.quorum.nodes[index].clone();
         if let Presence::Unknown(connection) = presence {
             return NodeRequest::new(index, node.eval_after(connection.clone(), release.call(), limit));
         }
@@ -200,6 +246,10 @@ struct Releasing<'a> {
     driver: Driver,
     unconfirmed: Vec<(usize, Presence)>,
     answers: FanOut,
+    /// When it was sent.
+    since: Stamp,
+    /// This client, if the replies have the grants of its waiters.
+    sender: Option<String>,
 }
 
 impl Drop for Releasing<'_> {
@@ -214,14 +264,19 @@ impl Drop for Releasing<'_> {
             answers.clear();
         }
         let (tenure, mut unconfirmed) = (self.tenure.clone(), std::mem::take(&mut self.unconfirmed));
+        let (since, has_grants) = (self.since, self.sender.is_some());
         self.tenure.quorum.spawn_pending(async move {
             // If the caller gave up, nobody else sets the outcome.
             let _told = Told(tenure.clone());
             while let Some((node, answer)) = answers.late().await {
-                tenure.release_answered(node, answer.as_ref().ok().and_then(reply::done));
+                let was_done = answer.as_ref().ok().and_then(|reply| tenure.read_release(reply, since));
+                tenure.release_answered(node, was_done);
                 if answer.is_ok() {
                     unconfirmed.retain(|(other, _)| *other != node);
                 }
+            }
+            if has_grants && !unconfirmed.is_empty() {
+                tenure.doubt_grants();
             }
             let unconfirmed = tenure.state.lock().give_up_release(unconfirmed);
             tenure.release_later(unconfirmed);

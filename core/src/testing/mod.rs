@@ -1,6 +1,8 @@
 //! Unit tests that are longer than a few lines, and their helpers. The tests of a single module are declared by that
 //! module (`#[path]`).
 
+#[cfg(not(feature = "shuttle"))]
+mod deliveries;
 pub(crate) mod fuzz;
 #[cfg(not(feature = "shuttle"))]
 mod gated;

@@ -37,9 +37,12 @@ impl State {
         self.waiting.first_key_value().is_some_and(|(first, _)| *first == ticket)
     }
 
-    /// Wakes the waiter that is first now.
-    fn wake_first(&mut self) {
-        self.retry_at = None;
+    /// Wakes the waiter that is first now. `keeps_time`: it sends its request when the one before would have; otherwise only
+    /// messages tell it when.
+    fn wake_first(&mut self, keeps_time: bool) {
+        if !keeps_time {
+            self.retry_at = None;
+        }
         if let Some((_, first)) = self.waiting.first_key_value() {
             first.wake.notify_one();
         }
@@ -55,6 +58,8 @@ pub(crate) struct PlacedWaiter {
     waiter: Arc<QueuedWaiter>,
     /// The listener's total before its last request.
     total_before_request: u64,
+    /// Whether its permit was delivered.
+    delivered: bool,
 }
 
 impl PlacedWaiter {
@@ -64,7 +69,17 @@ impl PlacedWaiter {
         ticket: i64,
         waiter: Arc<QueuedWaiter>,
     ) -> Self {
-        Self { listener, all, ticket, waiter, total_before_request: 0 }
+        Self { listener, all, ticket, waiter, total_before_request: 0, delivered: false }
+    }
+
+    /// Notes that it was granted its permit without a request. The next waiter need not send one in its place, either.
+    pub(crate) fn note_delivered(&mut self) {
+        self.delivered = true;
+    }
+
+    /// Whether no waiter of this client is before it.
+    pub(crate) fn is_first(&self) -> bool {
+        self.all.0.lock().is_first(self.ticket)
     }
 
     pub(crate) fn ticket(&self) -> i64 {
@@ -151,7 +166,7 @@ impl Drop for PlacedWaiter {
         let first = state.is_first(self.ticket);
         state.waiting.remove(&self.ticket);
         if first {
-            state.wake_first();
+            state.wake_first(self.delivered);
         }
     }
 }

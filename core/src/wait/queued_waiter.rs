@@ -1,6 +1,8 @@
 //! A waiter as this client's queue of one lock has it. A queue on a server has places instead, with ticket numbers
 //! (`quorum/place.rs`).
 
+use std::sync::Arc;
+
 use tokio::sync::Notify;
 
 use crate::{owner::OwnerKey, protocol::admission::Admission, sync::atomic::AtomicBool};
@@ -14,7 +16,7 @@ pub(crate) struct QueuedWaiter {
     /// Whether that thread is blocked until the lock is granted.
     pub(super) blocked: bool,
     /// Notified when the waiter should try again.
-    pub(crate) wake: Notify,
+    pub(crate) wake: Arc<Notify>,
     /// Whether it waits for counted units and was denied them: waiters behind it send no request.
     pub(crate) denied: AtomicBool,
     /// Whether it is the first in the queue.

@@ -7,10 +7,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    sync::Notify,
-    time::{Instant, sleep},
-};
+use tokio::time::{Instant, sleep};
 
 use crate::{
     error::NodeCause,
@@ -227,7 +224,7 @@ impl<T: Holding> Registry<T> {
             admission,
             thread,
             blocked,
-            wake: Notify::new(),
+            wake: Arc::default(),
             denied: AtomicBool::new(false),
             first: AtomicBool::new(index == 0),
         });

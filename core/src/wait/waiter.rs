@@ -183,6 +183,18 @@ impl<T: Holding> Waiter<T> {
         self.contended && self.left().is_none_or(|left| left > BELIEVED_ALONE)
     }
 
+    /// Whether it has a place in the lock's queue on the server, and no waiter of this client is before it there.
+    pub(crate) fn is_placed_first(&self) -> bool {
+        self.placed.as_ref().is_some_and(PlacedWaiter::is_first)
+    }
+
+    /// Notes that it was granted its permit without a request.
+    pub(crate) fn note_delivered(&mut self) {
+        if let Some(placed) = &mut self.placed {
+            placed.note_delivered();
+        }
+    }
+
     /// Whether it has a place in the lock's queue on the server.
     pub(crate) fn is_placed(&self) -> bool {
         self.placed.is_some()

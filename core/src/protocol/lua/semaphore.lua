@@ -9,6 +9,9 @@ local key, slots, taken, tokens, field = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARG
 -- next waiters holders, "0" only notifies the first; "i" notifies all on the channel `wake`, since several nodes decide
 -- and keep no queue.
 local queue, alive, token_ttl, wake, handover, sharded = KEYS[5], KEYS[6], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+-- The client that sends the script and gets the grants of its own waiters in the reply, "" for none; and these grants: for
+-- each the field and "slot:token,...".
+local sender, sender_grants = '', {}
 -- The slots of a permit, "3,7", as a list. Most permits have one.
 local function list_of(its)
   if tonumber(its) then return { its } end
@@ -293,7 +296,8 @@ local function mine(ttl, now, micros, left)
   extend_until(key, field .. '|' .. its, now + ttl * 1000)
   return '1 ' .. drawn .. ' ' .. micros
 end
--- Lets in waiters in their order, as long as there is room for the first, and notifies each of their clients once.
+-- Lets in waiters in their order, as long as there is room for the first, and notifies each of their clients once, but for
+-- the sender.
 -- Returns the first of those that wait on, and until when its client counts as alive. `entry`, `alive_until`: the first
 -- waiter, if the script has looked for it.
 local function let_in(now, micros, entry, alive_until)
@@ -321,8 +325,13 @@ local function let_in(now, micros, entry, alive_until)
     if found then may_keep(key, slots, taken, ttl) end
     redis.call('ZREM', queue, entry)
     if found then
-      grant(one, found, last, math.min(ttl, math.ceil((alive_until - now) / 1000)), now, micros)
-      if not notified[client] then
+      local is_sender = client == sender
+      -- The sender is alive and learns of the grant now; another client may be dead.
+      local lease = is_sender and tonumber(ttl) or math.min(ttl, math.ceil((alive_until - now) / 1000))
+      local drawn = grant(one, found, last, lease, now, micros)
+      if is_sender then
+        sender_grants[#sender_grants + 1], sender_grants[#sender_grants + 2] = one, drawn
+      elseif not notified[client] then
         notified[client] = true
         announce(wake .. ':' .. client, sharded)
       end

@@ -8,7 +8,7 @@ use crate::{
     config::LARGEST_EXACT,
     protocol::{
         calls::{
-            Arguments, AttachPermit, BumpPermit, EndPermits, EnterSemaphore, InspectPermits, LeaveEntry, Permit,
+            Arguments, AttachPermit, BumpPermit, EndPermits, EnterSemaphore, InspectPermits, LeavePermit, Permit,
             PermitWaiting, RelocatePermit, RenewPermit, RepairPermit, TakeSlots,
         },
         script::Reply,
@@ -297,6 +297,17 @@ impl Wired<'_> {
         &mut self,
         permit: &Permit<&str>,
         waiting: &PermitWaiting<&str>,
+        head: Option<(String, i64)>,
+    ) -> Result<Option<(String, i64)>, Fault> {
+        self.let_in_from("", &mut Vec::new(), (permit, waiting), head)
+    }
+
+    /// The same for a script that the client `sender` sent; `sender_grants` gets the grants of its waiters.
+    fn let_in_from(
+        &mut self,
+        sender: &str,
+        sender_grants: &mut Vec<Reply>,
+        (permit, waiting): (&Permit<&str>, &PermitWaiting<&str>),
         mut head: Option<(String, i64)>,
     ) -> Result<Option<(String, i64)>, Fault> {
         let of = permit_keys(permit);
@@ -331,9 +342,13 @@ impl Wired<'_> {
             }
             self.redis.hgetall(permit.tokens)?;
             self.redis.zrem(waiting.queue, &entry)?;
-            let ttl = wanted.ttl.min((alive_until - self.redis.time() + 999) / 1000);
-            self.grant_slots(of, (permit.tokens, waiting.token_ttl), (wanted.field, &found), ttl, "0")?;
-            if !notified.contains(&wake) {
+            let is_sender = wanted.client == sender;
+            let alive_for = (alive_until - self.redis.time() + 999) / 1000;
+            let ttl = if is_sender { wanted.ttl } else { wanted.ttl.min(alive_for) };
+            let drawn = self.grant_slots(of, (permit.tokens, waiting.token_ttl), (wanted.field, &found), ttl, "0")?;
+            if is_sender {
+                sender_grants.extend([Reply::Text(wanted.field.to_owned()), Reply::Text(drawn)]);
+            } else if !notified.contains(&wake) {
                 self.redis.publish(&wake);
                 notified.push(wake);
             }
@@ -549,7 +564,7 @@ impl Wired<'_> {
     pub(super) fn leave_permit(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
         let permit = Permit::read(&mut given).ok_or_else(missing)?;
         let waiting = PermitWaiting::read(&mut given).ok_or_else(missing)?;
-        let LeaveEntry { entry } = LeaveEntry::read(&mut given).ok_or_else(missing)?;
+        let LeavePermit { entry, sender } = LeavePermit::read(&mut given).ok_or_else(missing)?;
         let of = permit_keys(&permit);
         let left = !entry.is_empty() && self.redis.zrem(waiting.queue, entry)?;
         if !self.mend(of)? {
@@ -564,8 +579,9 @@ impl Wired<'_> {
             released = ends.is_some();
             self.free(of, permit.field, &its)?;
         }
-        self.let_in(&permit, &waiting, None)?;
-        Ok(Reply::Int(released.into()))
+        let mut reply = vec![Reply::Int(released.into())];
+        self.let_in_from(sender, &mut reply, (&permit, &waiting), None)?;
+        Ok(if reply.len() > 1 { Reply::List(reply) } else { reply.remove(0) })
     }
 
     /// `lua/semaphore/renew.lua`
