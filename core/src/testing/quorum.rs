@@ -201,7 +201,7 @@ async fn ballot_for_a_slot(replies: [[&'static str; 2]; 3]) -> (Verdict, [Vec<St
                 "semaphore/take" => ("take", 5, Reply::Text(replies[node][0].to_owned())),
                 "semaphore/relocate" => ("relocate", 5, Reply::Text(replies[node][1].to_owned())),
                 "semaphore/bump" => ("bump", 2, Reply::Int(1)),
-                "semaphore/leave" => ("leave", 6, Reply::Int(1)),
+                "semaphore/leave" => ("leave", 7, Reply::Int(1)),
                 _ => return Ok(Reply::Int(1)),
             };
             if name != "take" {
