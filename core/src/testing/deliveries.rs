@@ -5,6 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
+use redlock_servers::{PATIENCE, until};
 use tokio::{
     sync::{Notify, watch},
     task::JoinHandle,
@@ -34,7 +35,6 @@ use crate::{
     testing::scripted::Scripted,
 };
 
-const PATIENCE: Duration = Duration::from_secs(60);
 const TTL: Duration = Duration::from_secs(30);
 const DELIVERED: Slot = Slot { number: 0, token: 8 };
 
@@ -110,17 +110,8 @@ impl Scene {
     async fn waits(&self) -> JoinHandle<Lease> {
         let (semaphore, before) = (self.semaphore(), self.asked.lock().len());
         let waiter = tokio::spawn(async move { semaphore.acquire().await.unwrap() });
-        self.until(|| self.asked.lock().len() > before).await;
+        until(PATIENCE, "it asked", || self.asked.lock().len() > before).await;
         waiter
-    }
-
-    async fn until(&self, is: impl Fn() -> bool) {
-        let wait = async {
-            while !is() {
-                tokio::task::yield_now().await;
-            }
-        };
-        timeout(PATIENCE, wait).await.expect("it happens");
     }
 }
 
@@ -167,7 +158,8 @@ async fn without_the_reply_waiters_are_in_doubt() {
         timeout(PATIENCE, wake.notified()).await.expect("it is notified");
         assert!(place.is_in_doubt() && !place.is_delivered());
         scene.answers.send_replace(true);
-        scene.until(|| scene.released.lock().last().is_some_and(|(sender, _)| sender.is_empty())).await;
+        let is_sent_again = || scene.released.lock().last().is_some_and(|(sender, _)| sender.is_empty());
+        until(PATIENCE, "the release is sent again", is_sent_again).await;
         assert!(place.take_delivered().is_none());
         assert!(!place.is_in_doubt());
     }
