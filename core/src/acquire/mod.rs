@@ -66,7 +66,7 @@ pub(crate) fn acquire_interruptible<E>(
 /// Continues an acquire in the background. Dropping the future ends it.
 async fn resume_in_background(acquisition: Box<Acquisition>, pause: Pause) -> Result<UncollectedGrant, LockError> {
     let (deliver, result) = oneshot::channel();
-    let call = runtime::background().spawn(async move {
+    let call = runtime::spawn(async move {
         let grant = until_done(acquisition, pause).await.map(uncollected);
         if let Ok(grant) = &grant {
             grant.mark_uncollected();

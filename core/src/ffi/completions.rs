@@ -117,9 +117,9 @@ pub struct Completion<T: Entry> {
 }
 
 impl<T: Entry> Completion<T> {
-    /// Runs the call in the background. Boxed for the size of the library, as in `quorum::background`.
-    fn follow(self, call: BoxFuture<T>) -> AbortHandle {
-        runtime::background().spawn(async move { self.complete(call.await) }).abort_handle()
+    /// Runs the call in the background.
+    fn follow(self, call: impl Future<Output = T> + Send + 'static) -> AbortHandle {
+        runtime::spawn(async move { self.complete(call.await) }).abort_handle()
     }
 
     /// Queues the result and wakes the host, unless an earlier result already did.
@@ -237,14 +237,14 @@ impl<T: Entry> CompletionQueue<T> {
     /// Starts a call in the background. It runs to its end: `abandon` drops only its result.
     pub fn start_unstoppable(self: &Arc<Self>, future: impl Future<Output = T> + Send + 'static) -> u64 {
         self.start(|completion| {
-            completion.follow(Box::pin(future));
+            completion.follow(future);
             None
         })
     }
 
     /// Starts a call in the background. `abandon` stops it.
     pub fn start_stoppable(self: &Arc<Self>, future: impl Future<Output = T> + Send + 'static) -> u64 {
-        self.start(|completion| Some(Stop::Task(completion.follow(Box::pin(future)))))
+        self.start(|completion| Some(Stop::Task(completion.follow(future))))
     }
 
     /// Gives a call up, and drops its result if that is queued or announced. Does nothing if the result was taken. True

@@ -7,7 +7,7 @@
 
 use std::{
     future::{Future, poll_fn},
-    pin::pin,
+    pin::{Pin, pin},
     sync::OnceLock,
     time::Duration,
 };
@@ -15,7 +15,7 @@ use std::{
 use futures_util::FutureExt;
 use tokio::{
     runtime::{Builder, Handle, Runtime},
-    task::yield_now,
+    task::{JoinHandle, yield_now},
     time::timeout,
 };
 
@@ -118,6 +118,21 @@ pub fn block<T, E>(
         return Err(Interrupted::ThreadEnded);
     }
     let mut future = Box::pin(future);
+    let result = drive(driver, future.as_mut(), check);
+    if matches!(result, Err(Interrupted::Forked)) {
+        // Its memory is a copy; what it refers to lives in the parent.
+        std::mem::forget(future);
+    }
+    result
+}
+
+/// Drives a future until it is done or interrupted. It is a trait object, so that not every call that blocks has this
+/// loop and both runtimes in its code.
+fn drive<T, E>(
+    driver: Driver,
+    mut future: Pin<&mut dyn Future<Output = T>>,
+    check: &mut dyn FnMut() -> Result<(), E>,
+) -> Result<T, Interrupted<E>> {
     let before = generation();
     loop {
         let slice = async {
@@ -138,8 +153,6 @@ pub fn block<T, E>(
         }
         let checked = check();
         if before != generation() {
-            // Its memory is a copy; what it refers to lives in the parent.
-            std::mem::forget(future);
             return Err(Interrupted::Forked);
         }
         if let Err(error) = checked {
@@ -164,6 +177,11 @@ pub(crate) async fn with_background_timers<F: Future>(driver: Driver, future: F)
         future.as_mut().poll(context)
     })
     .await
+}
+
+/// Starts a task on the background runtime. Boxed for the size of the library, as in `quorum::background`.
+pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+    background().spawn(task.boxed())
 }
 
 /// Starts a future on the background runtime, where it runs to its end: whatever the caller's executor is, and even if

@@ -74,9 +74,10 @@ impl Watchdog {
         // Interleavings are tested without its tasks: they would run outside of the scheduler.
         if !cfg!(all(test, feature = "shuttle")) {
             for (index, node) in quorum.nodes.iter().enumerate() {
-                tasks.spawn_on(watch_node(Arc::downgrade(&list), index, node.changes()), &runtime::background());
+                let watching = watch_node(Arc::downgrade(&list), index, node.changes());
+                tasks.spawn_on(watching.boxed(), &runtime::background());
             }
-            tasks.spawn_on(run_for_ever(list.clone(), quorum.clone()), &runtime::background());
+            tasks.spawn_on(run_for_ever(list.clone(), quorum.clone()).boxed(), &runtime::background());
         }
         Self { list, _tasks: tasks }
     }

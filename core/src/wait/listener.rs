@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::join_all;
+use futures_util::{FutureExt, future::join_all};
 use tokio::{
     sync::Notify,
     task::JoinSet,
@@ -79,10 +79,10 @@ impl Listener {
         let (background, mut tasks) = (runtime::background(), JoinSet::new());
         for node in listened {
             // A waiter gets its place on the server before the subscription exists, and may miss a message.
-            tasks.spawn_on(node.listen(client.is_some()), &background);
+            tasks.spawn_on(node.listen(client.is_some()).boxed(), &background);
         }
         if !others.is_empty() {
-            tasks.spawn_on(stand_in(others, reports.clone(), enough), &background);
+            tasks.spawn_on(stand_in(others, reports.clone(), enough).boxed(), &background);
         }
         Arc::new(Self { queued: client.is_some(), reports, enough, lost_races: AtomicU32::new(0), _tasks: tasks })
     }

@@ -286,7 +286,7 @@ impl<T: Holding> Registry<T> {
             if !listening.ending && !cfg!(all(test, feature = "shuttle")) {
                 listening.ending = true;
                 let (registry, key) = (Arc::downgrade(self), key.to_owned());
-                runtime::background().spawn(async move {
+                runtime::spawn(async move {
                     loop {
                         sleep(LINGER).await;
                         if registry.upgrade().is_none_or(|registry| registry.stop_listening(&key)) {

@@ -125,7 +125,7 @@ impl Inner {
                 let _ = tokio::time::timeout(pause, inner.kick.notified()).await;
             }
         };
-        state.reviver = Some(Task(runtime::background().spawn(reviver)));
+        state.reviver = Some(Task(runtime::spawn(reviver)));
     }
 
     /// Whether the node is `Connecting`, `Unresponsive` or `Failing`.
@@ -261,7 +261,7 @@ impl Inner {
             return;
         }
         let (mut elections, inner) = (sentinels.elections(), Arc::downgrade(self));
-        state.follower = Some(Task(runtime::background().spawn(async move {
+        state.follower = Some(Task(runtime::spawn(async move {
             while let Some(master) = elections.recv().await {
                 let Some(inner) = inner.upgrade() else { return };
                 inner.leave_others(master);

@@ -206,7 +206,7 @@ impl Inner {
             changes: changes.downgrade(),
             channels: HashMap::new(),
         };
-        let task = Task(runtime::background().spawn(actor.run(inbox)));
+        let task = Task(runtime::spawn(actor.run(inbox)));
         state.subscriber = Some(PubSubConnection { changes: changes.clone(), _task: task });
         Ok(changes)
     }

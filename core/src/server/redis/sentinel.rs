@@ -90,7 +90,7 @@ impl Sentinels {
         for one in &self.group {
             let watching =
                 watch_elections(Arc::clone(one), Arc::clone(&self.service), self.connect_timeout, sender.clone());
-            runtime::background().spawn(watching);
+            runtime::spawn(watching);
         }
         receiver
     }
