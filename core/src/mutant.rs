@@ -113,11 +113,13 @@ mod switched {
         SlotsCounted,
         /// A permit is moved to slots that other permits have.
         MoveSeizes,
+        /// The deadline of a permit that the reply to a release has counts from that reply.
+        DeliveryDeadlineFromReply,
     }
 
     impl Mutant {
         /// All of them.
-        pub const ALL: [Self; 41] = [
+        pub const ALL: [Self; 42] = [
             Self::DeadlineFromReply,
             Self::NoCheckOnReturn,
             Self::ResumeAfterDeadline,
@@ -159,6 +161,7 @@ mod switched {
             Self::RestOwned,
             Self::SlotsCounted,
             Self::MoveSeizes,
+            Self::DeliveryDeadlineFromReply,
         ];
 
         /// The texts that it replaces in a script, and their replacements.

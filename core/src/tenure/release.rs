@@ -205,6 +205,7 @@ impl Tenure {
     /// release was sent.
     fn read_release(&self, reply: &Reply, since: Stamp) -> Option<bool> {
         let (was_done, grants) = reply::released(reply)?;
+        let since = if mutant!(DeliveryDeadlineFromReply) { clock::now() } else { since };
         for (field, slots) in grants {
             self.quorum.deliveries.deliver(&self.terms.subject.names.lock, field, slots, since);
         }

@@ -385,6 +385,9 @@ impl Checks {
                 }
             }
         }
+        if let ("semaphore/leave", Ok(Reply::List(_))) = (name, reply) {
+            self.count("permit in a release's reply");
+        }
         let token = match name {
             "repair" => call.args.get(3),
             "read_write/repair" | "semaphore/repair" => call.args.get(5),

@@ -167,7 +167,11 @@ impl Plan {
             17 => Class::Clocks,
             _ => Class::Wild,
         };
+        let permits = (seed % 32 == 14).then_some((seed / 32 % 3) as u32 + 1);
+        // Only on a single server waiters of a semaphore have places in a queue.
+        let queued = permits.is_some() && seed / 96 % 2 == 0;
         let nodes = match class {
+            Class::Faithful | Class::Wild if queued => 1,
             Class::Faithful | Class::Wild => [1, 1, 3, 3, 3, 5][rng.usize(0..6)],
             Class::Minority | Class::Forgetful | Class::Clocks => [3, 3, 5][rng.usize(0..3)],
             Class::Safe => 5,
@@ -212,7 +216,7 @@ impl Plan {
             // Fair locks exist only on a single server.
             fair: nodes == 1 && !seed.is_multiple_of(3) && seed % 8 != 1,
             read_write: seed % 8 == 1,
-            permits: (seed % 32 == 14).then_some((seed / 32 % 3) as u32 + 1),
+            permits,
             absent: 0.0,
             host_rates,
             server_clocks,
@@ -233,6 +237,9 @@ impl Plan {
         };
         if plan.permits.is_some() {
             (plan.fair, plan.owners) = (false, 0.0);
+            if queued && nodes == 1 {
+                (plan.actors, plan.locks) = (3, 1);
+            }
         }
         if class == Class::Clocks {
             plan.set_clocks(&mut rng);
