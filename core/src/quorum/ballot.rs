@@ -106,6 +106,9 @@ impl BallotRequest {
 struct Tally {
     /// The nodes that granted, each with its tokens.
     grants: Vec<(usize, Granted)>,
+    /// The nodes that were asked to move a permit and have not answered. Their earlier grants do not count: it is unknown
+    /// which slots the permit has there.
+    moving: Vec<usize>,
     /// How many of them granted the same, in the largest such group: all of them for a lock, those with the same slots
     /// for a permit.
     united: usize,
@@ -175,7 +178,7 @@ impl Tally {
         }
         // Once q nodes answered, the others get little time: the votes that this ballot holds keep other acquires out,
         // and a hung minority must not delay their release.
-        let answered = self.grants.len() + self.denied.len() + self.conflicts;
+        let answered = self.grants.len() + self.moving.len() + self.denied.len() + self.conflicts;
         if answered >= needed && self.missing.is_empty() { Count::Soon(MINORITY_GRACE) } else { Count::More }
     }
 }
@@ -305,6 +308,8 @@ impl Ballot {
                     let moves = self.moves(driver, &tally);
                     tally.open += moves.len();
                     answers.extend(moves);
+                    tally.moving = Self::keep_largest_group(&mut tally);
+                    tally.united = tally.count_largest();
                 }
                 (None, _) => break,
             }
@@ -320,14 +325,13 @@ impl Ballot {
                 quorum.write_markers(&names, &missing, MarkerOrigin::Lost).await;
             });
         }
-        let others = if tally.united == tally.grants.len() {
-            Vec::new()
-        } else {
+        let mut others = std::mem::take(&mut tally.moving);
+        if tally.united < tally.grants.len() {
             if !moved {
                 answers.extend(self.moves(driver, &tally));
             }
-            Self::keep_largest_group(&mut tally)
-        };
+            others.extend(Self::keep_largest_group(&mut tally));
+        }
         let agreed = match quorum.agree(driver, self.request.label(), &tally.grants, self.ttl).await {
             Ok(agreed) => agreed,
             Err(causes) if causes.is_empty() => return Verdict::Busy { free_in: None, split: true },
@@ -415,6 +419,7 @@ impl Ballot {
         self.granted[node] = Some(matches!(vote, Vote::Granted(_)));
         tally.marked += usize::from(vote != Vote::Unmarked);
         tally.remove_grant(node);
+        tally.moving.retain(|other| *other != node);
         match vote {
             Vote::Granted(granted) => tally.add_grant(node, granted),
             Vote::Denied(left) => tally.denied.push(left),
@@ -451,10 +456,11 @@ impl Ballot {
         // A quorum may be free once the q-th node in the order of these times is free. The nodes that granted are free
         // now: this ballot releases them.
         let mut free_in: Vec<Duration> = tally.denied.iter().flatten().copied().collect();
-        free_in.extend(tally.grants.iter().map(|_| Duration::ZERO));
+        let granted = tally.grants.len() + tally.moving.len();
+        free_in.extend(std::iter::repeat_n(Duration::ZERO, granted));
         free_in.sort_unstable();
         let free_in = free_in.get(quorum.needed() - 1).or(free_in.last()).copied();
-        Verdict::Busy { free_in, split: !tally.grants.is_empty() }
+        Verdict::Busy { free_in, split: granted > 0 }
     }
 
     /// Writes the markers of nodes that lack them, if it is certain that the deployment is new or that they lost their

@@ -169,7 +169,7 @@ impl Plan {
         };
         let permits = (seed % 32 == 14).then_some((seed / 32 % 3) as u32 + 1);
         // Only on a single server waiters of a semaphore have places in a queue.
-        let queued = permits.is_some() && seed / 96 % 2 == 0;
+        let queued = permits.is_some() && (seed / 96).is_multiple_of(2);
         let nodes = match class {
             Class::Faithful | Class::Wild if queued => 1,
             Class::Faithful | Class::Wild => [1, 1, 3, 3, 3, 5][rng.usize(0..6)],
