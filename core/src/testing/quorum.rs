@@ -6,7 +6,11 @@ use std::{
     time::Duration,
 };
 
-use futures_util::task::{ArcWake, waker};
+use futures_util::{
+    FutureExt,
+    task::{ArcWake, waker},
+};
+use tokio::sync::watch;
 
 use super::{gated::Gated, scripted::Scripted};
 use crate::{
@@ -18,7 +22,7 @@ use crate::{
     protocol::{
         names::Names,
         primitive::{Family, Primitive},
-        script::Reply,
+        script::{Reply, ScriptCall},
         subject::Subject,
     },
     quorum::{Ballot, Presence, Quorum, Verdict},
@@ -191,12 +195,46 @@ async fn a_denial_by_one_node_is_no_answer_of_a_quorum() {
 /// Runs a ballot for one of three slots on three nodes. Each replies to `take` and to `relocate` with these texts. Returns
 /// the verdict, and the requests of each node, of those that this test is about: the script and its ARGV from the 6th on.
 async fn ballot_for_a_slot(replies: [[&'static str; 2]; 3]) -> (Verdict, [Vec<String>; 3]) {
+    ballot_in_order(replies, |_, _| async {}.boxed()).await
+}
+
+/// The same. The third node grants only once the first one has been asked to move its permit, and that one is moved after
+/// this grant.
+async fn ballot_with_a_late_grant(replies: [[&'static str; 2]; 3]) -> (Verdict, [Vec<String>; 3]) {
+    let (asked, granted) = (watch::Sender::new(false), watch::Sender::new(false));
+    let on = |event: &watch::Sender<bool>| {
+        let mut event = event.subscribe();
+        async move { assert!(event.wait_for(|happened| *happened).await.is_ok()) }
+    };
+    ballot_in_order(replies, move |node, script| match (node, script) {
+        (0, "semaphore/relocate") => {
+            asked.send_replace(true);
+            on(&granted).boxed()
+        }
+        (2, "semaphore/take") => {
+            let (asked, granted) = (on(&asked), granted.clone());
+            async move {
+                asked.await;
+                granted.send_replace(true);
+            }
+            .boxed()
+        }
+        _ => async {}.boxed(),
+    })
+    .await
+}
+
+/// The same, with an order: `turn` returns for a node and a script when the node runs it.
+async fn ballot_in_order(
+    replies: [[&'static str; 2]; 3],
+    turn: impl Fn(usize, &'static str) -> BoxFuture<()> + Clone + Send + Sync + 'static,
+) -> (Verdict, [Vec<String>; 3]) {
     let settings = Arc::new(Config::new(urls("slots", 3)).validate().expect("valid"));
     let names = Arc::new(Names::of_family(Family::Semaphore, "x".to_owned(), &settings));
     let seen: Arc<Mutex<[Vec<String>; 3]>> = Arc::default();
     let node = |node: usize| -> Arc<dyn Node> {
-        let seen = seen.clone();
-        Scripted::new(format!("slots-{node}"), move |call| {
+        let (seen, turn) = (seen.clone(), turn.clone());
+        let answer = move |call: &ScriptCall| {
             let (name, from, reply) = match call.script.name {
                 "semaphore/take" => ("take", 5, Reply::Text(replies[node][0].to_owned())),
                 "semaphore/relocate" => ("relocate", 5, Reply::Text(replies[node][1].to_owned())),
@@ -210,7 +248,8 @@ async fn ballot_for_a_slot(replies: [[&'static str; 2]; 3]) -> (Verdict, [Vec<St
                     .push([&[name.to_owned()], &words.cloned().collect::<Vec<_>>()[..]].concat().join(" "));
             }
             Ok(reply)
-        })
+        };
+        Scripted::waiting(format!("slots-{node}"), answer, move |call| turn(node, call.script.name))
     };
     let quorum = Arc::new(Quorum::new((0..3).map(node).collect(), settings.clone()));
     let permits = Primitive::Permits { count: 1, of: 3 };
@@ -265,6 +304,18 @@ async fn slots_that_cannot_be_moved_are_given_back() {
         [vec!["relocate 0"], vec!["relocate 0"], vec!["leave"]]
             .map(|all| all.into_iter().map(str::to_owned).collect::<Vec<_>>())
     );
+}
+
+/// The first node is asked to give up the slot that the third one grants later, so the two are no majority for it.
+#[tokio::test]
+async fn a_grant_that_is_being_moved_away_does_not_count() {
+    let moved = [["1 2:70 9", "1 1:80 9"], ["1 1:101 9", ""], ["1 2:90 9", "1 1:91 9"]];
+    let (verdict, seen) = ballot_with_a_late_grant(moved).await;
+    let Verdict::Held(grant) = verdict else { panic!("the first node was moved to slot 1") };
+    assert_eq!((grant.right.slots.len(), grant.right.slots[0].number), (1, 1));
+    assert_eq!(seen[0][0], "relocate 1");
+    let denied = [["1 2:70 9", "0 0 9"], ["1 1:101 9", ""], ["1 2:90 9", ""]];
+    assert!(matches!(ballot_with_a_late_grant(denied).await.0, Verdict::Busy { split: true, .. }));
 }
 
 /// Three nodes are clusters with three masters each. Of the first cluster the second master fails in the middle of a scan.
