@@ -22,6 +22,8 @@ use crate::{
 const BATCH: usize = 100;
 /// Requests under way for different slots of a cluster.
 const SLOTS_AT_ONCE: usize = 64;
+/// Tenures of a refused batch that are tried by themselves. While fewer cannot be renewed, all others are.
+const TRIED_APART: usize = 8;
 /// Repairs under way on one node; far below what a connection takes.
 const REPAIRS_AT_ONCE: usize = 64;
 
@@ -62,9 +64,7 @@ async fn renew_batch(quorum: &Arc<Quorum>, node: usize, batch: &[Renewal]) -> bo
     {
         if error.hint == Some(Hint::TryAgain) {
             // Some of these locks have moved to another server, and some not yet.
-            let each: Vec<_> = batch.chunks(1).map(|one| Box::pin(renew_batch(quorum, node, one))).collect();
-            let renewed: Vec<bool> = stream::iter(each).buffer_unordered(SLOTS_AT_ONCE).collect().await;
-            return renewed.into_iter().all(|renewed| renewed);
+            return renew_each(quorum, node, batch).await.into_iter().all(|renewed| renewed);
         }
         if error.is_permanent() || matches!(error.kind, Refused | WrongType) {
             return Box::pin(renew_apart(quorum, node, batch)).await;
@@ -87,19 +87,27 @@ async fn renew_batch(quorum: &Arc<Quorum>, node: usize, batch: &[Renewal]) -> bo
     true
 }
 
-/// Splits a batch that a node refused, so that one tenure that cannot be renewed does not cost the others. Tries a
-/// random one first: if the node refuses that one, too, the rest counts as failed and gets no requests.
+/// Renews each tenure of a batch with a request of its own. Returns for each, in any order, whether the node answered.
+async fn renew_each(quorum: &Arc<Quorum>, node: usize, batch: &[Renewal]) -> Vec<bool> {
+    let each: Vec<_> = batch.chunks(1).map(|one| Box::pin(renew_batch(quorum, node, one))).collect();
+    stream::iter(each).buffer_unordered(SLOTS_AT_ONCE).collect().await
+}
+
+/// Splits a batch that a node refused, so that tenures that cannot be renewed do not cost the others. Tries some by
+/// themselves, at random. If the node refuses all of these, the rest counts as failed and gets no requests.
 async fn renew_apart(quorum: &Arc<Quorum>, node: usize, batch: &[Renewal]) -> bool {
-    let (before, rest) = batch.split_at(fastrand::usize(..batch.len()));
-    let (any, after) = rest.split_at(1);
-    if !renew_batch(quorum, node, any).await {
-        fail(node, before);
-        fail(node, after);
+    let mut batch = batch.to_vec();
+    fastrand::shuffle(&mut batch);
+    let (some, rest) = batch.split_at(TRIED_APART.min(batch.len()));
+    let answered = renew_each(quorum, node, some).await;
+    if !answered.contains(&true) {
+        fail(node, rest);
         return false;
     }
-    let mut renewed = true;
-    for others in [before, after] {
-        renewed &= others.is_empty() || renew_batch(quorum, node, others).await;
+    let mut renewed = !answered.contains(&false);
+    let (half, other) = rest.split_at(rest.len() / 2);
+    for half in [half, other] {
+        renewed &= half.is_empty() || renew_batch(quorum, node, half).await;
     }
     renewed
 }

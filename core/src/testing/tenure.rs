@@ -1,6 +1,11 @@
 //! Tests of a tenure on five nodes whose replies the test supplies.
 
-use super::{renewal::FIRST_PAUSE, upkeep::prolong, *};
+use super::{
+    batches::{Renewal, renew},
+    renewal::FIRST_PAUSE,
+    upkeep::prolong,
+    *,
+};
 use crate::{
     clock::Deadline,
     config::{Config, TokenKey},
@@ -402,4 +407,53 @@ async fn a_counter_that_may_not_be_prolonged_takes_no_other_with_it() {
     .await;
     assert_eq!(requests, [vec!["x", "y"], vec!["x"], vec!["y"]]);
     assert_eq!(again, [false, false], "nor is it asked for with every renewal");
+}
+
+/// Renews a batch of 100 tenures on a node that refuses each request for one of the first `refused` locks. Returns the
+/// locks that were renewed, and the number of requests.
+async fn renewed_beside(refused: usize) -> (Vec<String>, usize) {
+    type Seen = Arc<Mutex<(Vec<String>, usize)>>;
+    let seen = Seen::default();
+    let known = seen.clone();
+    let locks: Vec<String> = (0..100).map(|lock| format!("lock-{lock:02}")).collect();
+    let refused = locks[..refused].to_vec();
+    let quorum = quorum_of(
+        |_| {},
+        move |_, call| {
+            let locks: Vec<String> = call.keys.iter().step_by(2).cloned().collect();
+            let mut seen = known.lock();
+            seen.1 += 1;
+            if locks.iter().any(|lock| refused.contains(lock)) {
+                return Err(NodeError::new(NodeErrorKind::Forbidden, "NOPERM"));
+            }
+            let extended = locks.iter().map(|_| Reply::Int(1)).collect();
+            seen.0.extend(locks);
+            Ok(Reply::List(extended))
+        },
+    );
+    let mut batch = Vec::new();
+    for lock in &locks {
+        let tenure = named(&quorum, lock, None, |_, deadline| Presence::Held(deadline));
+        let (_, sent) = round(&tenure);
+        batch.push(Renewal { tenure, ttl: TTL, sent });
+    }
+    renew(&quorum, 0, batch.clone()).await;
+    assert!(batch.iter().all(|renewal| !renewal.tenure.state.lock().round.nodes[0].in_flight), "each has its answer");
+    let (mut renewed, requests) = std::mem::take(&mut *seen.lock());
+    renewed.sort();
+    (renewed, requests)
+}
+
+/// Whatever the order in which they are tried.
+#[tokio::test]
+async fn seven_tenures_that_cannot_be_renewed_take_no_other_with_them() {
+    for refused in [1, 7] {
+        let (renewed, _) = renewed_beside(refused).await;
+        assert_eq!(renewed, (refused..100).map(|lock| format!("lock-{lock:02}")).collect::<Vec<_>>());
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_refuses_everything_gets_few_requests() {
+    assert_eq!(renewed_beside(100).await, (vec![], 1 + 8));
 }
