@@ -22,9 +22,9 @@ async function aborted(signal) {
 
 test("an event loop blocked for twice the lease keeps its lock", async (t) => {
   const server = await Server.of(t);
-  const [client, other] = [new Redlock(server.url, { watchdog: 600 }), new Redlock(server.url)];
+  const [client, other] = [new Redlock(server.url, { watchdog: 1500 }), new Redlock(server.url)];
   await client.using("x", async (signal, lease) => {
-    block(1200);
+    block(3000);
     assert.equal(lease.held, true);
     lease.check();
     assert.equal(await other.tryAcquire("x"), null);
@@ -36,7 +36,7 @@ test("an event loop blocked for twice the lease keeps its lock", async (t) => {
 
 test("a loss aborts the signal, with the error as its reason", async (t) => {
   const server = await Server.of(t);
-  const client = new Redlock(server.url, { watchdog: 300 });
+  const client = new Redlock(server.url, { watchdog: 1500 });
   const lease = await client.acquire("x");
   const { signal } = lease;
   assert.equal(lease.signal, signal);
@@ -124,7 +124,7 @@ test("events reach their listeners, and warnings the process", async (t) => {
   const listener = (warning) => warnings.push([warning.name, warning.code, warning.message]);
   process.on("warning", listener);
   t.after(() => process.off("warning", listener));
-  const client = new Redlock(server.url, { watchdog: 300 });
+  const client = new Redlock(server.url, { watchdog: 1500 });
   const seen = [];
   const note = (event) => seen.push(event);
   /** @type {import("redlock-core").EventKind[]} */
@@ -237,7 +237,7 @@ const FORGET = `
 test("a forgotten watchdog lease is no longer renewed, and warns", async (t) => {
   const server = await Server.of(t);
   const script = `${FORGET}
-    const client = new Redlock(url, { watchdog: 900 });
+    const client = new Redlock(url, { watchdog: 1500 });
     await (async () => {
       const lease = await client.acquire("forgotten");
       lease.signal.aborted;
@@ -255,7 +255,7 @@ test("a forgotten client warns too", async (t) => {
   const server = await Server.of(t);
   const script = `${FORGET}
     await (async () => {
-      const client = new Redlock(url, { watchdog: 900 });
+      const client = new Redlock(url, { watchdog: 1500 });
       client.on("lost", () => client);
       await client.acquire("forgotten");
     })();
@@ -297,11 +297,11 @@ test("listeners are called for as long as a lock of the client is in use", async
 test("a lease whose signal is still in use is not forgotten", async (t) => {
   const server = await Server.of(t);
   const script = `${FORGET}
-    const client = new Redlock(url, { watchdog: 300 });
+    const client = new Redlock(url, { watchdog: 1500 });
     const signal = await (async () => (await client.acquire("kept")).signal)();
     for (let turn = 0; turn < 40; turn++) {
       gc();
-      await sleep(20);
+      await sleep(75);
     }
     console.log(await client.lock("kept").locked(), signal.aborted);
   `;

@@ -233,8 +233,8 @@ def test_a_blocked_loop_keeps_its_lock(server: Server, block: Callable[[float], 
     """
 
     async def main() -> None:
-        async with aredlock.Redlock(server.url, watchdog=1.0) as client, client.lock("x") as lease:
-            block(3.0)
+        async with aredlock.Redlock(server.url, watchdog=1.5) as client, client.lock("x") as lease:
+            block(4.5)
             assert lease.held
             assert server.cli("EXISTS", "x") == "1"
 

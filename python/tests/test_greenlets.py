@@ -357,15 +357,15 @@ def test_the_watchdog_renews_while_greenlets_are_busy_and_wait(
     run(
         WORLD
         + """
-redlock.configure(watchdog=0.5)
+redlock.configure(watchdog=1.5)
 lock, held, over = redlock.lock("x"), Event(), []
 def holder():
     with lock as lease, redlock.lock("y"):
         held.set()
         # For twice the lease, no greenlet runs.
-        native_sleep(1)
+        native_sleep(3)
         assert lease.held
-        sleep(0.6)
+        sleep(1.8)
         assert lease.held
         over.append(1)
 def waiter():

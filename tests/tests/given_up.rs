@@ -23,6 +23,8 @@ use redlock_tests::{
 use tokio::time::timeout;
 
 const SOON: Duration = Duration::from_secs(20);
+/// A short lease, whose renewals still come in time on a busy machine.
+const LEASE: Duration = Duration::from_millis(1500);
 
 fn lock(client: &Client, owner: Option<&str>) -> Lock {
     client.lock("x", options(|options| options.owner = owner.map(str::to_owned))).unwrap()
@@ -226,13 +228,13 @@ async fn a_new_deployment_votes_whoever_gives_up_its_first_acquires() {
 #[tokio::test]
 async fn a_detached_lease_keeps_its_own_kind() {
     let mut config = Config::new(["memory://kinds"]);
-    config.watchdog = Duration::from_millis(600);
+    config.watchdog = LEASE;
     let client = Client::new(config).unwrap();
     let lock = |ttl| {
         let options = options(|options| (options.owner, options.ttl) = (Some("me".into()), ttl));
         client.lock("x", options).unwrap()
     };
-    let (fixed, renewed) = (lock(Ttl::Fixed(Duration::from_millis(600))), lock(Ttl::Watchdog));
+    let (fixed, renewed) = (lock(Ttl::Fixed(LEASE)), lock(Ttl::Watchdog));
     for (outer, inner, is_renewed) in [(&fixed, &renewed, true), (&renewed, &fixed, false)] {
         let first = outer.acquire().await.unwrap();
         let left = inner.acquire().await.unwrap();

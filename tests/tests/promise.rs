@@ -554,7 +554,7 @@ async fn a_lease_that_is_extended_prolongs_its_counter_and_brings_it_back() {
 #[tokio::test]
 async fn a_lease_that_is_attached_and_renewed_prolongs_its_counter() {
     let server = servers(1);
-    let client = client(&server, |config| config.watchdog = Duration::from_millis(900));
+    let client = client(&server, |config| config.watchdog = Duration::from_millis(2400));
     let text = client.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap().detach().unwrap();
     let _: () = server[0].command(&["PEXPIRE", "redlock_token:{x}", "30000"]);
     let lease = client.attach(&text, Owner::Fresh).await.unwrap();
