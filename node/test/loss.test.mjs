@@ -36,7 +36,7 @@ test("an event loop blocked for twice the lease keeps its lock", async (t) => {
 
 test("a loss aborts the signal, with the error as its reason", async (t) => {
   const server = await Server.of(t);
-  const client = new Redlock(server.url, { watchdog: 1500 });
+  const client = new Redlock(server.url, { watchdog: 3000 });
   const lease = await client.acquire("x");
   const { signal } = lease;
   assert.equal(lease.signal, signal);
@@ -124,7 +124,7 @@ test("events reach their listeners, and warnings the process", async (t) => {
   const listener = (warning) => warnings.push([warning.name, warning.code, warning.message]);
   process.on("warning", listener);
   t.after(() => process.off("warning", listener));
-  const client = new Redlock(server.url, { watchdog: 1500 });
+  const client = new Redlock(server.url);
   const seen = [];
   const note = (event) => seen.push(event);
   /** @type {import("redlock-core").EventKind[]} */
@@ -152,8 +152,9 @@ test("events reach their listeners, and warnings the process", async (t) => {
     ],
   );
   assert.match(seen[0].message, /^lock "x" acquired with token \d+ after /);
-  await client.acquire("y");
+  const lost = await client.acquire("y");
   server.cli("DEL", "y");
+  await assert.rejects(lost.extend(1000), LockLost);
   await eventually(() => find("lost") && warnings.length > 0);
   assert.deepEqual([find("lost").name, find("lost").reason, find("lost").warning], ["y", "deleted", true]);
   assert.deepEqual(warnings, [["RedlockWarning", "lost", find("lost").message]]);
