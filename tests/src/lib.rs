@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use redlock::Lease;
 pub use redlock_servers::{PATIENCE, locked, port, process, proxy, server, stub, tls, until, wait_until};
+use tokio::time::timeout;
 
 pub mod campaign;
 pub mod clients;
@@ -32,7 +33,8 @@ pub mod worker;
 /// Waits until a server has no keys except those that may stay for a while: token counters, notes of ended tenures, and
 /// the marker of a node.
 pub async fn nothing_stays(limit: Duration, server: &server::Server) {
-    until(limit, "nothing stays", || left(server).is_empty()).await;
+    let gone = timeout(limit, until(Duration::MAX, "nothing stays", || left(server).is_empty())).await;
+    assert!(gone.is_ok(), "these keys stay: {:?}", left(server));
 }
 
 /// The keys of a server, except those that may stay for a while: token counters, notes of ended tenures, and

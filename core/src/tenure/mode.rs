@@ -74,7 +74,7 @@ impl Tenure {
             // Readers use the token above the last writer's, which no writer draws.
             self.token.fetch_add(1, SeqCst);
         }
-        let call = self.quorum.protocol.downgrade(self.label());
+        let (call, since) = (self.quorum.protocol.downgrade(self.label()), clock::now());
         let limit = self.quorum.settings.reply_within(self.remaining());
         let sent: Vec<SentOn> = self.quorum.nodes.iter().map(|_| SentOn::default()).collect();
         let mut answers = FanOut::new(self.may_be_on().into_iter().map(|(node, presence)| {
@@ -90,7 +90,7 @@ impl Tenure {
         let counted = answers.count(reply::done, |node, answer| {
             match answer {
                 Ok(true) => done += 1,
-                Ok(false) => self.apply_reply(node, Renewed::Gone),
+                Ok(false) => self.apply_reply(node, Renewed::Gone, since),
                 Err(error) => failures.push((node, error)),
             }
             let over = done >= self.quorum.needed() || !self.is_held();
@@ -131,10 +131,10 @@ impl Tenure {
         self.quorum.clean_up(behind, &self.quorum.protocol.downgrade(self.label()))
     }
 
-    /// Applies a reply that belongs to no renewal.
-    fn apply_reply(&self, node: usize, found: Renewed) {
+    /// Applies a reply that belongs to no renewal, to a request sent at `sent`.
+    fn apply_reply(&self, node: usize, found: Renewed, sent: Stamp) {
         self.change(|state, effects| {
-            state.apply_reply(node, found, (Duration::ZERO, clock::now()), clock::now(), effects);
+            state.apply_reply(node, found, (Duration::ZERO, sent), clock::now(), effects);
         });
     }
 
@@ -183,7 +183,7 @@ impl Tenure {
                 Ok((vote, _)) => {
                     match &vote {
                         Vote::Granted(tokens) => granted.push((node, tokens.clone())),
-                        Vote::Conflict => self.apply_reply(node, Renewed::Gone),
+                        Vote::Conflict => self.apply_reply(node, Renewed::Gone, since),
                         Vote::Denied(_) => {}
                         Vote::Quarantine(_) | Vote::Unmarked => {
                             failures.push((node, NodeError::new(NodeErrorKind::NotRun, "does not vote yet")));
@@ -277,7 +277,7 @@ impl Tenure {
             let granted = answer.is_ok_and(|reply| matches!(reply::vote(&reply), Some((Vote::Granted(_), _))));
             if granted && !self.primitive().reads() {
                 let presence = Presence::Held(Deadline::new(since, self.quorum.settings.validity(ttl)));
-                self.change(|state, effects| state.absorb_late_grant(node, presence, effects));
+                self.change(|state, effects| state.absorb_late_grant(node, presence, clock::now(), effects));
             }
         }
     }

@@ -199,7 +199,6 @@ impl State {
         if self.fate != Fate::Held {
             return false;
         }
-        let sent = if mutant!(DeadlineFromReply) { now } else { sent };
         if self.left_at(now).is_zero() && !mutant!(ResumeAfterDeadline) {
             // A loss is final, even if the node still has the tenure.
             self.expire(effects);
@@ -208,12 +207,15 @@ impl State {
         match found {
             // A check extends nothing.
             Renewed::Extended if ttl.is_zero() => {}
-            Renewed::Extended => self.note_extension(node, Deadline::new(sent, self.validity(ttl)), now),
+            Renewed::Extended => {
+                let since = if mutant!(DeadlineFromReply) { now } else { sent };
+                self.note_extension(node, Deadline::new(since, self.validity(ttl)), now);
+            }
             // `Tenure::interpret` has turned this into another result.
             Renewed::Reads => {}
-            Renewed::Gone => self.note_absent(node, LostReason::Deleted, now, effects),
-            Renewed::Ended => self.note_absent(node, LostReason::Released, now, effects),
-            Renewed::Taken => self.note_absent(node, LostReason::Taken, now, effects),
+            Renewed::Gone => self.note_absent(node, LostReason::Deleted, sent, now, effects),
+            Renewed::Ended => self.note_absent(node, LostReason::Released, sent, now, effects),
+            Renewed::Taken => self.note_absent(node, LostReason::Taken, sent, now, effects),
         }
         self.fate == Fate::Held
     }
@@ -223,7 +225,7 @@ impl State {
         match &self.presences[node] {
             // A deadline never moves back.
             Presence::Held(known) if known.left_at(now) >= deadline.left_at(now) => {}
-            _ => self.presences[node] = Presence::Held(deadline),
+            _ => self.set_presence(node, Presence::Held(deadline), now),
         }
         if self.round.is_over(self.needed()) {
             self.round.failures = 0;
@@ -284,7 +286,7 @@ impl State {
             self.release_late_grant(node, presence, effects);
         } else if !there && !matches!(self.presences[node], Presence::Held(_)) {
             // No renewal has shown meanwhile that the node has it.
-            self.presences[node] = presence;
+            self.set_presence(node, presence, now);
             self.plan_retry(now);
         }
     }

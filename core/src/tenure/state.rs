@@ -30,6 +30,8 @@ pub(super) struct State {
     pub(super) fate: Fate,
     /// For each node, what is known of the tenure there.
     pub(super) presences: Vec<Presence>,
+    /// For each node, when it was last found out that it has the tenure.
+    found_at: Vec<Stamp>,
     /// For each node, the connection of the acquire, once that was sent; empty if the tenure was attached.
     sent: Vec<SentOn>,
     /// Whether it was released and the requests to its nodes are still to be sent.
@@ -130,6 +132,7 @@ impl State {
             uncollected: Vec::new(),
             lock_objects: vec![lock_object],
             round: Round::first(since, &presences, settings.counter_ttl(ttl).unwrap_or_default()),
+            found_at: vec![since; presences.len()],
             presences,
             sent,
             watchdog_index: None,
@@ -282,15 +285,24 @@ impl State {
         unconfirmed.into_iter().map(by_now).collect()
     }
 
-    /// Applies a reply to the acquire that arrived after the quorum's.
-    pub(super) fn absorb_late_grant(&mut self, node: usize, presence: Presence, effects: &mut Effects) {
+    /// Applies a reply to the acquire, or to an upgrade, that arrived after the quorum's.
+    pub(super) fn absorb_late_grant(&mut self, node: usize, presence: Presence, now: Stamp, effects: &mut Effects) {
         // A renewal or a repair may have a newer reply.
         if matches!(self.presences[node], Presence::NotSent | Presence::Unknown(_)) {
-            self.presences[node] = presence.clone();
+            self.set_presence(node, presence.clone(), now);
         }
         if !self.release_due && !self.release_follows_acquire.contains(&node) {
             self.release_late_grant(node, presence, effects);
         }
+    }
+
+    /// Sets what is known of the tenure on a node.
+    pub(super) fn set_presence(&mut self, node: usize, presence: Presence, now: Stamp) {
+        let was_there = matches!(self.presences[node], Presence::Held(_));
+        if !was_there && matches!(presence, Presence::Held(_)) {
+            self.found_at[node] = now;
+        }
+        self.presences[node] = presence;
     }
 
     /// Releases the tenure on a node that it reached after its end.
@@ -301,9 +313,13 @@ impl State {
         }
     }
 
-    /// Applies a node's reply that it does not have the tenure. `why`: the reason, if this loses the lock.
-    pub(super) fn note_absent(&mut self, node: usize, why: LostReason, now: Stamp, effects: &mut Effects) {
+    /// Applies a node's reply that it does not have the tenure, to a request sent at `sent`. `why`: the reason, if this
+    /// loses the lock.
+    pub(super) fn note_absent(&mut self, node: usize, why: LostReason, sent: Stamp, now: Stamp, effects: &mut Effects) {
         match self.presences[node] {
+            // The node may have run that request before the one that wrote the tenure: a script that it did not know
+            // is sent twice, and others overtake it.
+            Presence::Held(_) if sent.is_before(self.found_at[node]) => {}
             Presence::Held(_) => {
                 self.presences[node] = Presence::Absent;
                 // The q-th deadline of the other nodes may have passed already.

@@ -57,7 +57,7 @@ impl Tenure {
                 }
                 Err(_) => Presence::Absent,
             };
-            self.change(|state, effects| state.absorb_late_grant(node, presence, effects));
+            self.change(|state, effects| state.absorb_late_grant(node, presence, clock::now(), effects));
         }
     }
 

@@ -207,6 +207,27 @@ async fn a_late_grant_moves_no_deadline_back() {
     }
 }
 
+/// A node may run the acquire after a request that was sent later. Its reply to that one says nothing about the grant:
+/// the release must go there.
+#[tokio::test]
+async fn a_reply_from_before_a_grant_does_not_deny_it() {
+    for absent in [Renewed::Gone, Renewed::Ended, Renewed::Taken] {
+        let tenure = tenure(&quorum(NODES), |node, deadline| match node {
+            4 => Presence::NotSent,
+            _ => Presence::Held(deadline),
+        });
+        let before = clock::now().back(Duration::from_millis(1));
+        let grant = Ok(Reply::Text(format!("1 {} 1", TOKENS.start())));
+        let answers = FanOut::new([NodeRequest::new(4, Box::pin(async move { grant }))]);
+        tenure.clone().absorb_late_grants(answers, sent()).await;
+        tenure.renewal_answered(4, absent, TTL, before);
+        let releases = |tenure: &Tenure| tenure.state.lock().may_be_on().iter().any(|(node, _)| *node == 4);
+        assert!(releases(&tenure), "{absent:?}");
+        tenure.renewal_answered(4, absent, TTL, clock::now());
+        assert!(!releases(&tenure), "{absent:?} of a request that was sent later");
+    }
+}
+
 /// The watchdog wakes up when the tenure must end, even if its next other check is due later.
 #[tokio::test]
 async fn max_hold_ends_a_tenure_when_it_is_over() {
