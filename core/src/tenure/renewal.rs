@@ -177,11 +177,13 @@ impl State {
         now: Stamp,
         effects: &mut Effects,
     ) {
-        self.round.nodes[node].in_flight = false;
         if found == Renewed::Extended && !ttl.is_zero() && !sent.is_before(self.round.sent) {
             self.round.nodes[node].extended = true;
         }
-        if self.apply_reply(node, found, (ttl, sent), now, effects) {
+        let is_held = self.apply_reply(node, found, (ttl, sent), now, effects);
+        // Afterwards: a reply that comes too late ends the tenure as unanswered.
+        self.round.nodes[node].in_flight = false;
+        if is_held {
             self.plan_retry(now);
         }
     }

@@ -182,6 +182,21 @@ async fn what_is_extended_is_no_answer_to_a_renewal() {
     assert!(tenure.time_to_check() > FIRST_PAUSE * 10, "a third node renewed it: the round is over");
 }
 
+/// A reply to a renewal after the deadline ends the tenure for the reason that no reply would.
+#[tokio::test]
+async fn a_renewal_that_is_answered_too_late_is_unanswered() {
+    let quorum = quorum(NODES);
+    let mut terms = terms(&quorum, "x");
+    terms.right.since = clock::now().back(TTL * 7 / 5);
+    let tenure = granted(&quorum, terms, Claim::new(Some(TTL)), |_, deadline| Presence::Held(deadline));
+    let Plan::Renew { sent, .. } = tenure.plan(clock::now().back(TTL), &[]) else { panic!("it was due then") };
+    for node in 1..NODES {
+        tenure.renewal_failed(node);
+    }
+    tenure.renewal_answered(0, Renewed::Extended, TTL, sent);
+    assert_eq!(tenure.current_fate(), Fate::Lost(LostReason::Unreachable));
+}
+
 /// A late reply to the acquire does not override a renewal that was answered before it.
 #[tokio::test]
 async fn a_late_grant_moves_no_deadline_back() {
