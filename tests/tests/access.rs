@@ -720,6 +720,8 @@ async fn both_protocols_do_everything() {
 
 fn trusting(files: &Certificates) -> impl Fn(&mut Config) {
     |config| {
+        // A handshake takes long while the machine is busy.
+        config.connect_timeout = Duration::from_secs(10);
         config.tls.ca = Some(files.path("ca.crt"));
         config.tls.cert = Some(files.path("client.crt"));
         config.tls.key = Some(files.path("client.key"));

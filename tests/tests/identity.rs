@@ -240,7 +240,7 @@ async fn a_client_can_do_without_names() {
     let client = Client::new(config).unwrap();
     let info = client.lock("x", options(LONG)).unwrap().inspect().await.unwrap().unwrap();
     assert_eq!((info.host, info.pid, info.app, info.since), (None, None, None, None));
-    let error = timed_out(&client, "x", Duration::from_millis(50)).await;
+    let error = timed_out(&client, "x", Duration::from_millis(500)).await;
     assert!(error.to_string().contains("by somebody else"), "{error}");
     assert_eq!(asked(&server, &["CLIENT", "SETNAME"]), 0);
     assert_eq!(asked(&server, &["CLIENT", "LIST"]), 0);
@@ -282,7 +282,7 @@ async fn without_the_rights_nothing_fails_and_nothing_is_asked_twice() {
     for _ in 0..3 {
         let info = lock.inspect().await.unwrap().unwrap();
         assert_eq!((info.host, info.app, info.since), (None, None, None));
-        let error = timed_out(&client, "x", Duration::from_millis(50)).await;
+        let error = timed_out(&client, "x", Duration::from_millis(500)).await;
         assert!(error.to_string().contains("by somebody else"), "{error}");
         hold(&client, "y").await.release().await.unwrap();
     }
@@ -461,7 +461,7 @@ async fn a_store_in_memory_knows_its_clients() {
     let all = one.connected_clients().await.unwrap();
     let seen: Vec<_> = all.iter().map(|client| (client.identity.app.as_str(), client.nodes)).collect();
     assert_eq!(seen, [("one", 1), ("two", 1)]);
-    let error = timed_out(&one, "x", Duration::from_millis(50)).await;
+    let error = timed_out(&one, "x", Duration::from_millis(500)).await;
     assert!(error.to_string().contains("(two) on "), "{error}");
     held.release().await.unwrap();
     two.close().await;

@@ -312,7 +312,8 @@ async fn an_upgrade_shortens_no_lease() {
         lease.extend(Duration::from_secs(60)).await.unwrap();
         let left = lease.remaining();
         assert!(lease.try_upgrade().await.unwrap());
-        assert!(lease.remaining() + Duration::from_secs(20) > left, "{:?} of {left:?}", lease.remaining());
+        // On a quorum the last node to confirm may be one that counts.
+        until(PATIENCE, "it ends as late as before", || lease.remaining() + Duration::from_secs(20) > left).await;
         lease.release().await.unwrap();
     }
 }

@@ -224,24 +224,24 @@ impl Tenure {
             let denied = found.iter().flatten().any(|vote| matches!(vote, Vote::Denied(_)));
             return if denied && self.is_held() { Ok(false) } else { Err(self.extend_error(failures)) };
         };
-        self.become_writer(&found, &sent, (ttl, since), agreed.token);
+        let before = self.become_writer(&found, &sent, (ttl, since), agreed.token);
         if !answers.is_over() {
-            let late = self.clone().absorb_late_upgrades(answers, (ttl, since));
+            let late = self.clone().absorb_late_upgrades(answers, (ttl, since), before);
             quorum.spawn_pending(late);
         }
         Ok(true)
     }
 
-    /// Makes it a writer here, after a quorum confirmed.
+    /// Makes it a writer here, after a quorum confirmed. Returns what was known of the reader on each node.
     fn become_writer(
         self: &Arc<Self>,
         found: &[Option<Vote>],
         sent: &[SentOn],
         (ttl, since): (Duration, Stamp),
         token: i64,
-    ) {
+    ) -> Vec<Presence> {
         let (deadline, now) = (Deadline::new(since, self.quorum.settings.validity(ttl)), clock::now());
-        let reading: Vec<(usize, Presence)> = {
+        let (reading, before) = {
             let mut state = self.state.lock();
             state.give_up_unsent();
             let before = state.presences.clone();
@@ -250,11 +250,7 @@ impl Tenure {
                 .zip(sent)
                 .zip(&before)
                 .map(|((vote, sent), before)| match (vote, sent.get()) {
-                    (Some(Vote::Granted(_)), _) => Presence::Held(match before {
-                        // It was a reader until then, and an upgrade shortens no lease.
-                        Presence::Held(known) => deadline.later_at(*known, now),
-                        Presence::NotSent | Presence::Unknown(_) | Presence::Absent => deadline,
-                    }),
+                    (Some(Vote::Granted(_)), _) => upgraded(before, deadline, now),
                     (None, Some(connection)) => Presence::Unknown(connection),
                     (Some(_), _) | (None, None) => Presence::Absent,
                 })
@@ -265,26 +261,44 @@ impl Tenure {
             }
             self.token.store(token as u64, SeqCst);
             self.reads.store(false, SeqCst);
-            still_reading(&state, before)
+            (still_reading(&state, &before), before)
         };
         // On these nodes the reader would only keep others out.
         self.release_later(reading);
+        before
     }
 
-    /// Applies replies to the upgrade that arrive after a quorum confirmed.
-    async fn absorb_late_upgrades(self: Arc<Self>, mut late: FanOut, (ttl, since): (Duration, Stamp)) {
+    /// Applies replies to the upgrade that arrive after a quorum confirmed. `before`: what was known of the reader on
+    /// each node.
+    pub(super) async fn absorb_late_upgrades(
+        self: Arc<Self>,
+        mut late: FanOut,
+        (ttl, since): (Duration, Stamp),
+        before: Vec<Presence>,
+    ) {
         while let Some((node, answer)) = late.late().await {
             let granted = answer.is_ok_and(|reply| matches!(reply::vote(&reply), Some((Vote::Granted(_), _))));
             if granted && !self.primitive().reads() {
-                let presence = Presence::Held(Deadline::new(since, self.quorum.settings.validity(ttl)));
-                self.change(|state, effects| state.absorb_late_grant(node, presence, clock::now(), effects));
+                let (deadline, now) = (Deadline::new(since, self.quorum.settings.validity(ttl)), clock::now());
+                let presence = upgraded(&before[node], deadline, now);
+                self.change(|state, effects| state.absorb_late_grant(node, presence, now, effects));
             }
         }
     }
 }
 
+/// The presence on a node that granted an upgrade with this deadline. It was a reader until `before`, and an upgrade
+/// shortens no lease.
+fn upgraded(before: &Presence, deadline: Deadline, now: Stamp) -> Presence {
+    Presence::Held(match before {
+        Presence::Held(known) => deadline.later_at(*known, now),
+        Presence::NotSent | Presence::Unknown(_) | Presence::Absent => deadline,
+    })
+}
+
 /// The nodes where it is still a reader although a quorum has it as a writer.
-fn still_reading(state: &State, before: Vec<Presence>) -> Vec<(usize, Presence)> {
+fn still_reading(state: &State, before: &[Presence]) -> Vec<(usize, Presence)> {
     let absent = |node: usize| matches!(state.presences[node], Presence::Absent);
-    before.into_iter().enumerate().filter(|(node, known)| absent(*node) && !matches!(known, Presence::Absent)).collect()
+    let nodes = before.iter().enumerate().filter(|(node, known)| absent(*node) && !matches!(known, Presence::Absent));
+    nodes.map(|(node, known)| (node, known.clone())).collect()
 }

@@ -163,6 +163,27 @@ async fn an_upgrade_says_which_nodes_do_not_vote() {
     assert!(failures.len() >= 3, "{failures:?}");
 }
 
+/// Nodes that confirm an upgrade after the others keep the later end of the reader, too.
+#[tokio::test]
+async fn a_late_upgrade_shortens_no_lease() {
+    let quorum = quorum(NODES);
+    let subject = Subject::new(Primitive::Write, Arc::new(Names::new("x".to_owned(), &quorum.settings)));
+    let terms = Terms { subject, ..terms(&quorum, "x") };
+    let extended = Deadline::new(clock::now(), TTL * 4);
+    let unanswered = Presence::unanswered(&sent()[0]);
+    let tenure = granted(&quorum, terms, Claim::new(None), |node, _| match node {
+        0..3 => Presence::Held(extended),
+        _ => unanswered.clone(),
+    });
+    let grant = || async { Ok(Reply::Text(format!("1 {} 1", TOKENS.start()))) };
+    let late = FanOut::new((3..NODES).map(|node| NodeRequest::new(node, Box::pin(grant()))));
+    let before = vec![Presence::Held(extended); NODES];
+    tenure.clone().absorb_late_upgrades(late, (TTL, clock::now()), before).await;
+    for known in &tenure.state.lock().presences {
+        assert!(matches!(known, Presence::Held(until) if until.left() > TTL * 2), "{known:?}");
+    }
+}
+
 /// Two of five nodes answered a round of renewals, and the same two an extension. No quorum renewed the lease, so the
 /// round continues.
 #[tokio::test]
