@@ -197,8 +197,9 @@ impl State {
         if mutant!(ResumeAfterDeadline) {
             return;
         }
-        // If a renewal is unanswered, the nodes are to blame. Otherwise a fixed ttl is over, or the process was paused.
-        let unanswered = self.round.is_unanswered();
+        // If a renewal is unanswered, the nodes are to blame. Otherwise a fixed ttl is over, which an unanswered check
+        // did not change, or the process was paused.
+        let unanswered = self.round.is_unanswered() && !self.renewed_ttl().is_zero();
         self.lose(if unanswered { LostReason::Unreachable } else { LostReason::Expired }, effects);
     }
 

@@ -218,6 +218,18 @@ async fn a_renewal_that_is_answered_too_late_is_unanswered() {
     assert_eq!(tenure.current_fate(), Fate::Lost(LostReason::Unreachable));
 }
 
+/// A fixed lease ends when its time is over, whether or not a check of its nodes is answered.
+#[tokio::test]
+async fn a_fixed_lease_expires_while_it_is_checked() {
+    let quorum = quorum(NODES);
+    let mut terms = terms(&quorum, "x");
+    terms.right.since = clock::now().back(TTL * 7 / 5);
+    let tenure = granted(&quorum, terms, Claim::new(None), |_, deadline| Presence::Held(deadline));
+    assert!(matches!(tenure.plan(clock::now().back(TTL), &[0]), Plan::Renew { .. }), "a node came back");
+    assert!(matches!(tenure.plan(clock::now(), &[]), Plan::Forget));
+    assert_eq!(tenure.current_fate(), Fate::Lost(LostReason::Expired));
+}
+
 /// A late reply to the acquire does not override a renewal that was answered before it.
 #[tokio::test]
 async fn a_late_grant_moves_no_deadline_back() {
