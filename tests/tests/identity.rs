@@ -17,6 +17,8 @@ use redlock_tests::{
 };
 
 const LONG: Duration = Duration::from_secs(60);
+/// The time-out of a request that is in vain: within it, the client connects and asks who holds the lock.
+const LOOK: Duration = Duration::from_secs(1);
 
 async fn until(what: &str, happened: impl FnMut() -> bool) {
     redlock_tests::until(LONG, what, happened).await;
@@ -44,8 +46,8 @@ async fn hold(client: &Client, name: &str) -> Lease {
     client.lock(name, options(LONG)).unwrap().acquire().await.unwrap()
 }
 
-async fn timed_out(client: &Client, name: &str, wait: Duration) -> LockError {
-    client.lock(name, options(wait)).unwrap().acquire().await.unwrap_err()
+async fn timed_out(client: &Client, name: &str) -> LockError {
+    client.lock(name, options(LOOK)).unwrap().acquire().await.unwrap_err()
 }
 
 /// The names of a server's connections, without that of the one that asks.
@@ -240,7 +242,7 @@ async fn a_client_can_do_without_names() {
     let client = Client::new(config).unwrap();
     let info = client.lock("x", options(LONG)).unwrap().inspect().await.unwrap().unwrap();
     assert_eq!((info.host, info.pid, info.app, info.since), (None, None, None, None));
-    let error = timed_out(&client, "x", Duration::from_millis(500)).await;
+    let error = timed_out(&client, "x").await;
     assert!(error.to_string().contains("by somebody else"), "{error}");
     assert_eq!(asked(&server, &["CLIENT", "SETNAME"]), 0);
     assert_eq!(asked(&server, &["CLIENT", "LIST"]), 0);
@@ -282,7 +284,7 @@ async fn without_the_rights_nothing_fails_and_nothing_is_asked_twice() {
     for _ in 0..3 {
         let info = lock.inspect().await.unwrap().unwrap();
         assert_eq!((info.host, info.app, info.since), (None, None, None));
-        let error = timed_out(&client, "x", Duration::from_millis(500)).await;
+        let error = timed_out(&client, "x").await;
         assert!(error.to_string().contains("by somebody else"), "{error}");
         hold(&client, "y").await.release().await.unwrap();
     }
@@ -301,7 +303,7 @@ async fn inspect_and_a_time_out_say_who_holds_a_lock() {
     let other = Elsewhere::connect(&[&server], "billing", 1);
     other.holds(&[&server], "x", Duration::from_secs(133));
     let client = client(&[server.url()], "shop");
-    let lock = client.lock("x", options(Duration::from_millis(100))).unwrap();
+    let lock = client.lock("x", options(LOOK)).unwrap();
     let info = lock.inspect().await.unwrap().unwrap();
     assert_eq!((info.host.as_deref(), info.pid, info.app.as_deref()), (Some("web-3"), Some(812), Some("billing")));
     let held_for = SystemTime::now().duration_since(info.since.unwrap()).unwrap();
@@ -366,7 +368,7 @@ async fn several_readers_are_counted() {
     let read = || other.read_write_lock("x", options(LONG)).unwrap().read().acquire();
     let readers = [read().await.unwrap(), read().await.unwrap(), read().await.unwrap()];
     let writer = client(&[server.url()], "shop");
-    let lock = writer.read_write_lock("x", options(Duration::from_millis(100))).unwrap();
+    let lock = writer.read_write_lock("x", options(LOOK)).unwrap();
     let error = lock.write().acquire().await.unwrap_err();
     let pid = std::process::id();
     assert!(error.to_string().contains(&format!("held by pid {pid} (billing) on ")), "{error}");
@@ -399,7 +401,7 @@ async fn looks_are_shared_and_a_try_asks_nothing() {
     assert_eq!(lists(), [0, 0, 0]);
 
     let waits = (0..40).map(|index| {
-        let lock = clients[index % 2].lock("x", options(Duration::from_millis(100))).unwrap();
+        let lock = clients[index % 2].lock("x", options(LOOK)).unwrap();
         async move { lock.acquire_as(lock.request(Owner::Fresh)).await.unwrap_err().to_string() }
     });
     let errors = futures_util::future::join_all(waits).await;
@@ -461,7 +463,7 @@ async fn a_store_in_memory_knows_its_clients() {
     let all = one.connected_clients().await.unwrap();
     let seen: Vec<_> = all.iter().map(|client| (client.identity.app.as_str(), client.nodes)).collect();
     assert_eq!(seen, [("one", 1), ("two", 1)]);
-    let error = timed_out(&one, "x", Duration::from_millis(500)).await;
+    let error = timed_out(&one, "x").await;
     assert!(error.to_string().contains("(two) on "), "{error}");
     held.release().await.unwrap();
     two.close().await;
