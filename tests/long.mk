@@ -42,7 +42,7 @@ SEEDS ?= 100000
 FROM ?= 0
 sim: rust-tools
 	$(call say,Simulation: $(SEEDS) seeds from $(FROM))
-	cargo run --package redlock-tests --bin sim --quiet -- --seeds $(SEEDS) --from $(FROM)
+	cargo run --package redlock-simulation --bin sim --quiet -- --seeds $(SEEDS) --from $(FROM)
 
 # The campaigns of rust-test and languages-test, as long as for the figures in docs/proof.md: CHAOS_GRANTS in total for
 # the campaigns that check mutual exclusion, CHAOS_SECONDS for each of the others. Those that keep exclusion write

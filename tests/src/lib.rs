@@ -24,7 +24,6 @@ pub mod observer;
 pub mod peer;
 pub mod register;
 pub mod scenario;
-pub mod sim;
 pub mod target;
 #[cfg(unix)]
 pub mod terminal;

@@ -10,13 +10,11 @@ use std::{
 
 use clap::Parser;
 use redlock::Mutant;
-use redlock_tests::{
-    locked,
-    sim::{
-        hunt::{hunt, replay},
-        plan::Plan,
-        run_mutant,
-    },
+use redlock_servers::locked;
+use redlock_simulation::{
+    hunt::{hunt, replay},
+    plan::Plan,
+    run_mutant,
 };
 
 /// Deterministic simulation of the lock: each seed is a run of its own, with its own faults.

@@ -12,7 +12,7 @@ use std::{
 use redlock::Mutant;
 
 use super::{Report, run_mutant};
-use crate::locked;
+use redlock_servers::locked;
 
 /// The result of a hunt.
 #[derive(Debug, Default)]
@@ -66,5 +66,5 @@ pub fn hunt(mutant: Option<Mutant>, from: u64, count: u64, enough: usize, each: 
 
 /// The command that shows the run of a seed.
 pub fn replay(seed: u64) -> String {
-    format!("cargo run -p redlock-tests --bin sim -- --show {seed}")
+    format!("cargo run -p redlock-simulation --bin sim -- --show {seed}")
 }

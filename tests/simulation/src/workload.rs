@@ -23,7 +23,7 @@ use super::{
     plan::Plan,
     world::{self, Event},
 };
-use crate::locked;
+use redlock_servers::locked;
 
 /// A lease under observation.
 pub struct Tracked {

@@ -24,10 +24,8 @@ use redlock::{
         memory::{Memory, MemoryNode},
     },
 };
-use redlock_tests::{
-    server::{SOCKET, Server},
-    sim::store::Store,
-};
+use redlock_servers::server::{SOCKET, Server};
+use redlock_simulation::store::Store;
 
 const LOCKS: [&str; 4] = ["lock:a", "lock:b", "lock:c", "lock:d"];
 /// Read/write locks.

@@ -10,10 +10,8 @@ use std::{
 
 use futures_util::future::join_all;
 use redlock::{Client, Config, LockOptions, ReleaseOutcome, Wire};
-use redlock_tests::{
-    locked,
-    sim::{SECOND, host::Host},
-};
+use redlock_servers::locked;
+use redlock_simulation::{SECOND, host::Host};
 use tokio::time::{Instant, sleep, sleep_until};
 
 const NAMES: usize = 100;

@@ -5,7 +5,7 @@
 use std::{collections::BTreeSet, env, fs};
 
 use redlock::Mutant;
-use redlock_tests::sim::{
+use redlock_simulation::{
     hunt::{hunt, replay},
     plan::Plan,
     run, run_mutant,

@@ -54,7 +54,7 @@ use self::{
     workload::{Actor, LEASES, lock_name},
     world::{Event, Server, World},
 };
-use crate::locked;
+use redlock_servers::locked;
 
 /// True time in ns since the start of a run.
 pub type Time = u64;

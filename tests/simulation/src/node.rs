@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use super::world::{self, Answer, Ask, Notice};
-use crate::locked;
+use redlock_servers::locked;
 
 /// The server `server` as seen by the client on `host`.
 pub struct SimNode {
