@@ -9,7 +9,7 @@ export CARGO_TARGET_DIR := $(CURDIR)/target
 PYTHON ?= python3
 VENV := $(CURDIR)/.venv
 BIN := $(VENV)/bin
-MVN := mvn -q -B -ntp -f kotlin -Dredlock.profile=dev
+MVN := mvn -q -B -ntp -f kotlin -Dredlock.profile=dev -Dkotlin.compiler.incremental=true
 say = @printf '\n\033[1m== %s\033[0m\n' "$(1)"
 
 # A step is one command. `make test` runs it even if earlier steps failed, unless it needs those; see scripts/step. A
@@ -25,7 +25,7 @@ LANE :=
 STEP_SECONDS ?= 2400
 
 # Test runners, each with a time-out for every test and a report of the failed ones.
-rust := --package redlock-core --package redlock-tests --package redlock-servers
+rust := --package redlock-core --package redlock-tests --package redlock-servers --package redlock-simulation
 NEXTEST := target/tools/nextest
 nextest = --report nextest target/nextest/$(1)/junit.xml -- \
 	$(2) $(NEXTEST)/bin/cargo-nextest nextest run --cargo-quiet --profile $(1)
@@ -69,7 +69,7 @@ help:
 	@echo "make bench-against OTHER=DIR  measures against another checkout in which make bench-build ran, in turns"
 	@echo "make packages  what pip, npm and Maven install, for this kind of machine, installed and used without Rust (ten minutes)"
 	@echo "make packages-all  the same for every target that can be built here, in emulators; whole suites (an hour)"
-	@echo "make test-all  make test, recipes-test, packages-all, versions-test, interop, model, sim and chaos (hours)"
+	@echo "make test-all  make test, bench-test, recipes-test, packages-all, versions-test, interop, model, sim and chaos (hours)"
 	@echo "make recipes-test  the recipes of docs/recipes.md, in their frameworks (three minutes)"
 
 # ---- tools: what does not come from crates.io, PyPI, npm or Maven -------------------------------------------------
@@ -294,7 +294,7 @@ begin:
 	@mkdir -p $(LANES)
 	-@./scripts/system-packages python node kotlin packages go
 
-built := nextest-tools python node kotlin cli interop-tools bench-tools packages-tools
+built := nextest-tools python node kotlin cli interop-tools packages-tools
 # The last line of each recipe of $(built): in a lane, it notes that the target was made.
 made = $(if $(LANE),@touch $(LANES)/$@.made)
 side-by-side = --no-print-directory --output-sync=target
@@ -307,7 +307,7 @@ lane = +@for target in $(in-$@); do \
 # these tests run.
 in-rust-lane := rust-test cli-test packages-trial
 in-python-lane := $(reading-lint) scripts-test model-test python-test languages-test interop-test
-in-node-kotlin-lane := $(writing-lint) node-test kotlin-test bench-test release-test
+in-node-kotlin-lane := $(writing-lint) node-test kotlin-test release-test
 lanes := rust-lane python-lane node-kotlin-lane
 $(lanes):
 	$(lane)
@@ -326,7 +326,7 @@ test: begin
 	@./scripts/failures --made "$(built)" --lanes "$(lanes)"
 
 # All tests, also those that take hours.
-test-all: test recipes-test packages-all versions-test interop model sim chaos
+test-all: test bench-test recipes-test packages-all versions-test interop model sim chaos
 
 demo: python node kotlin
 	$(call say,Demo)

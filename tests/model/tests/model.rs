@@ -21,7 +21,7 @@ use redlock_model::{
 };
 
 /// Configurations with more states than this run only with `--all`.
-const SMALL: usize = 3_500_000;
+const SMALL: usize = 1_000_000;
 /// The largest number of states of a search. More would take too much memory.
 const LIMIT: usize = 100_000_000;
 /// The number of concurrent searches.
