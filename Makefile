@@ -24,7 +24,8 @@ LANE :=
 # The time-out of a step.
 STEP_SECONDS ?= 2400
 
-# Test runners, each with a time-out for every test and a report of the failed ones.
+# Test runners, each with a time-out for every test and a report of the failed ones. Always all packages of `rust`: cargo
+# compiles what they need again for another choice, whose features differ.
 rust := --package redlock-core --package redlock-tests --package redlock-servers --package redlock-simulation
 NEXTEST := target/tools/nextest
 nextest = --report nextest target/nextest/$(1)/junit.xml -- \
@@ -34,7 +35,7 @@ pytest = --report pytest {step}/report.xml -- $(BIN)/pytest --rootdir=. --timeou
 node-test-runner = --in node --report node {step}/report.xml -- node --test --import=./test/limits.mjs \
 	--test-reporter=dot --test-reporter-destination=stdout \
 	--test-reporter=./test/report.mjs --test-reporter-destination={step}/report.xml
-scenarios = cargo test --package redlock-tests --test scenarios --quiet -- --host
+scenarios = cargo test $(rust) --test scenarios --quiet -- --host
 
 .PHONY: help demo test check check-test check-lint begin rust-lane python-lane node-kotlin-lane lint docs clean \
 	python node kotlin cli cli-test rust-tools nextest-tools python-tools node-tools kotlin-tools rust-lint python-lint node-lint \
@@ -251,7 +252,7 @@ contenders = python sync=$(BIN)/python python/tests/contender.py sync; \
 
 languages-test: nextest-tools python node kotlin
 	$(call step,languages,All languages fight for one lock: on one node; on five; with nodes in trouble) \
-		$(call nextest,languages,env REDLOCK_CONTENDERS="$(contenders)") --package redlock-tests --test languages
+		$(call nextest,languages,env REDLOCK_CONTENDERS="$(contenders)") $(rust) --test languages
 	$(call step,demo,The demo) $(pytest) demo
 
 # Clients of two versions on one lock. OTHER is the folder of another checkout in which `make python node` ran.
@@ -305,9 +306,9 @@ lane = +@for target in $(in-$@); do \
 
 # packages-trial is behind cli-test: it builds the command `redlock` as packages have it, in the place of the one that
 # these tests run.
-in-rust-lane := rust-test cli-test packages-trial
+in-rust-lane := rust-test
 in-python-lane := $(reading-lint) scripts-test model-test python-test languages-test interop-test
-in-node-kotlin-lane := $(writing-lint) node-test kotlin-test release-test
+in-node-kotlin-lane := $(writing-lint) node-test kotlin-test release-test cli-test packages-trial
 lanes := rust-lane python-lane node-kotlin-lane
 $(lanes):
 	$(lane)

@@ -5,14 +5,14 @@
 
 # The current version, and one that does not yet record unlocks so that a retry is recognised.
 REDISSON := 4.7.0 3.23.5
-redisson = redisson $(1)=java -XX:TieredStopAtLevel=1 -Dorg.slf4j.simpleLogger.defaultLogLevel=error \
+redisson = redisson $(1)=java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dorg.slf4j.simpleLogger.defaultLogLevel=error \
 	-cp 'target/interop/redisson-$(1)/classes:target/interop/redisson-$(1)/lib/*' dev.redlock.interop.Peer;
 peers = $(foreach version,$(REDISSON),$(call redisson,$(version))) \
 	redis-py=$(BIN)/python tests/interop/python/peer.py; \
 	node-redlock=node tests/interop/node/peer.mjs redlock; \
 	redis-semaphore=node tests/interop/node/peer.mjs redis-semaphore; redsync=target/interop/redsync
 interop = env REDLOCK_PEERS="$(peers)" REDLOCK_CONTENDERS="$(contenders)" \
-	cargo test --package redlock-tests --test interop --quiet
+	cargo test $(rust) --test interop --quiet
 
 tests/interop/node/node_modules/.ready: tests/interop/node/package-lock.json
 

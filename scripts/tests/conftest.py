@@ -53,6 +53,8 @@ class Project:
         self.write("tool", TOOL.format(python=sys.executable, folder=folder))
         for tool in TOOLS:
             self.link(f"tools/{tool}")
+        # This interpreter: a `python3` that first chooses one takes most of the time of a step.
+        (folder / "tools" / "python3").symlink_to(sys.executable)
         checks = ("imports", "options", "site", "troubleshooting")
         for script in (*checks, "check-python-source", "check-node-source", "check-cli-source"):
             self.link(f"scripts/{script}")

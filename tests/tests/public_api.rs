@@ -14,13 +14,15 @@ const FORMAT: u64 = 57;
 #[test]
 fn the_public_api_is_the_one_that_is_written_down() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from).join("public-api");
     let made = Command::new(env!("CARGO"))
         .current_dir(&root)
         .args(["rustdoc", "--package", "redlock-core", "--lib", "--quiet"])
         .args(["--", "-Z", "unstable-options", "--output-format", "json", "--cap-lints", "allow"])
-        // JSON is an unstable option; this lets a stable rustdoc write it.
+        // JSON is an unstable option; this lets a stable rustdoc write it. In a folder of its own, because cargo compiles
+        // again what was compiled without this variable.
         .env("RUSTC_BOOTSTRAP", "1")
+        .env("CARGO_TARGET_DIR", &target)
         .status()
         .unwrap();
     assert!(made.success(), "rustdoc fails");

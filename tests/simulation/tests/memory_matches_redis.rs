@@ -365,6 +365,23 @@ impl Other for Simulated {
     }
 }
 
+/// A call of a script that Redis has.
+fn on_redis(script: &Script, keys: &[String], args: &[String]) -> redis::Cmd {
+    let mut call = redis::cmd("EVALSHA");
+    call.arg(&script.sha).arg(keys.len()).arg(keys).arg(args);
+    call
+}
+
+/// The keys of `inspect` for a lock.
+fn of_lock(key: &str, counter: &str) -> Vec<String> {
+    vec![key.to_owned(), counter.to_owned()]
+}
+
+/// The keys of `inspect` for a read/write lock.
+fn of_read_write(key: &str) -> Vec<String> {
+    vec![key.to_owned(), MISSING.to_owned(), readers(key)]
+}
+
 struct Diff {
     random: fastrand::Rng,
     seed: u64,
@@ -426,12 +443,32 @@ impl Diff {
 
     /// Runs a script on both sides. Returns the outcomes on Redis and in memory.
     fn both(&mut self, script: &'static Script, keys: &[String], args: [Vec<String>; 2]) -> [Outcome; 2] {
-        self.commands += 1;
         let [redis_args, memory_args] = args;
-        let mut eval = redis::cmd("EVALSHA");
-        eval.arg(&script.sha).arg(keys.len()).arg(keys).arg(redis_args);
-        let mut redis = Outcome::of_redis(eval.query(&mut self.redis));
-        let call = ScriptCall::new(script, keys.to_vec(), memory_args);
+        let redis = Outcome::of_redis(on_redis(script, keys, &redis_args).query(&mut self.redis));
+        self.same_in_memory(script, keys, memory_args, redis)
+    }
+
+    /// Runs scripts without arguments on both sides, those on Redis in one round trip.
+    fn each(&mut self, calls: &[(&'static Script, Vec<String>)]) {
+        let sent: Vec<u8> =
+            calls.iter().flat_map(|(script, keys)| on_redis(script, keys, &[]).get_packed_command()).collect();
+        self.redis.send_packed_command(&sent).expect("sent");
+        for (script, keys) in calls {
+            let redis = Outcome::of_redis(self.redis.recv_response());
+            self.same_in_memory(script, keys, Vec::new(), redis);
+        }
+    }
+
+    /// Runs a script in memory, too. Fails unless the outcome is that on Redis. Returns both.
+    fn same_in_memory(
+        &mut self,
+        script: &'static Script,
+        keys: &[String],
+        args: Vec<String>,
+        mut redis: Outcome,
+    ) -> [Outcome; 2] {
+        self.commands += 1;
+        let call = ScriptCall::new(script, keys.to_vec(), args);
         let mut memory = match self.memory.eval(call) {
             Ok(reply) => Outcome::Reply(reply),
             Err(error) if error.kind == NodeErrorKind::WrongType => Outcome::WrongType,
@@ -461,13 +498,11 @@ impl Diff {
     }
 
     fn inspect(&mut self, wire: Wire, key: &str, counter: &str) -> [Outcome; 2] {
-        let keys = [key.to_owned(), counter.to_owned()];
-        self.both(&scripts(wire).inspect, &keys, [Vec::new(), Vec::new()])
+        self.both(&scripts(wire).inspect, &of_lock(key, counter), [Vec::new(), Vec::new()])
     }
 
     fn inspect_inside(&mut self, key: &str) -> [Outcome; 2] {
-        let keys = [key.to_owned(), MISSING.to_owned(), readers(key)];
-        self.both(&read_write_scripts().inspect, &keys, [Vec::new(), Vec::new()])
+        self.both(&read_write_scripts().inspect, &of_read_write(key), [Vec::new(), Vec::new()])
     }
 
     fn inspect_permits(&mut self, key: &str) -> [Outcome; 2] {
@@ -489,12 +524,16 @@ impl Diff {
             keys.extend([name.to_owned(), note(name), queue(name), alive(name)]);
             keys.extend(BESIDE.map(|kind| format!("{kind}:{name}")));
         }
-        for key in &keys {
-            self.inspect_permits(key);
-            for wire in [Wire::Redisson, Wire::Token] {
-                self.inspect(wire, key, MISSING);
-            }
-            self.inspect_inside(key);
+        for some in keys.chunks(32) {
+            let looks = some.iter().flat_map(|key| {
+                [
+                    (&semaphore_scripts().inspect, vec![key.clone()]),
+                    (&scripts(Wire::Redisson).inspect, of_lock(key, MISSING)),
+                    (&scripts(Wire::Token).inspect, of_lock(key, MISSING)),
+                    (&read_write_scripts().inspect, of_read_write(key)),
+                ]
+            });
+            self.each(&looks.collect::<Vec<_>>());
         }
         let size: usize = redis::cmd("DBSIZE").query(&mut self.redis).expect("a size");
         let known = keys.iter().filter(|key| self.memory.exists(key)).count();

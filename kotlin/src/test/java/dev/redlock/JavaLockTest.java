@@ -453,8 +453,9 @@ class JavaLockTest extends OnServer {
 
     @Test
     void clientsAndOptions() throws Exception {
+        // With `quarantine`, the server grants nothing until it has run for `maxTtl`.
         RedlockOptions options = new RedlockOptions().quorum(1).prefix("java:").wire(Wire.REDISSON).drift(0.2)
-                .tokenKey(TokenKey.REDLOCK).tokenTtl(Duration.ofHours(2)).maxTtl(Duration.ofMinutes(1)).connectTimeout(Duration.ofSeconds(1))
+                .tokenKey(TokenKey.REDLOCK).tokenTtl(Duration.ofHours(2)).maxTtl(Duration.ofSeconds(5)).connectTimeout(Duration.ofSeconds(1))
                 .replyTimeout(Duration.ofSeconds(1)).strict(false).quarantine(true).identify(true).app("java");
         try (Redlock client = new Redlock(List.of(getServer().getUrl()), options)) {
             LockOptions lockOptions = new LockOptions().ttl(Duration.ofSeconds(5)).owner("java").reentrant(true).fair(true);
@@ -467,7 +468,7 @@ class JavaLockTest extends OnServer {
             assertNotNull(info);
             assertTrue(info.getTtlMillis() > 1000);
             assertTrue(client.forceReleaseBlocking("options"));
-            dev.redlock.Lock tick = client.lock("tick", new LockOptions().minHold(Duration.ofMinutes(1)));
+            dev.redlock.Lock tick = client.lock("tick", new LockOptions().minHold(Duration.ofSeconds(5)));
             assertEquals(ReleaseOutcome.RELEASED, tick.acquireBlocking().releaseBlocking());
             assertEquals(LockKind.REST, tick.inspectBlocking().getKind());
             assertEquals(ReleaseOutcome.LOST, attached.releaseBlocking());

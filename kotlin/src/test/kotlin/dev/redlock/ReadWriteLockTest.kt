@@ -103,7 +103,7 @@ class ReadWriteLockTest : OnServer() {
         reads.lock()
         failsWith<IllegalMonitorStateException> { writes.unlock() }
         assertTrue(reads.isHeldByCurrentThread)
-        steal("halves")
+        assertTrue(client.forceReleaseBlocking("halves"))
         failsWith<LockLost> { reads.unlock() }
         failsWith<IllegalMonitorStateException> { reads.unlock() }
         assertFalse(reads.isHeldByCurrentThread)
