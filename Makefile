@@ -306,8 +306,8 @@ lane = +@for target in $(in-$@); do \
 
 # packages-trial is behind cli-test: it builds the command `redlock` as packages have it, in the place of the one that
 # these tests run.
-in-rust-lane := rust-test
-in-python-lane := $(reading-lint) scripts-test model-test python-test languages-test interop-test
+in-rust-lane := rust-test scripts-test model-test
+in-python-lane := $(reading-lint) python-test languages-test interop-test
 in-node-kotlin-lane := $(writing-lint) node-test kotlin-test release-test cli-test packages-trial
 lanes := rust-lane python-lane node-kotlin-lane
 $(lanes):

@@ -34,6 +34,8 @@ mod unix {
 
     /// Not SIGHUP, which `nohup` ignores.
     const SIGNALS: [i32; 2] = [libc::SIGINT, libc::SIGTERM];
+    /// The events of a stdout that nobody reads.
+    const BROKEN: PollFlags = PollFlags::ERR.union(PollFlags::HUP).union(PollFlags::NVAL);
 
     /// Pauses, and what ends them.
     pub(in super::super) struct Pause {
@@ -79,23 +81,44 @@ mod unix {
             self.poll(Duration::ZERO).is_ok_and(|woken| woken == Woken::Unread)
         }
 
+        /// Waits until stdout takes another line, of 4 KiB at most. Returns false if that would be in vain: a signal asks
+        /// for the end, or nobody reads stdout any more.
+        pub(in super::super) fn until_writable(&self) -> Result<bool, Failure> {
+            loop {
+                let [stdout, signals] = self.events(PollFlags::OUT, None)?;
+                if signals.contains(PollFlags::IN) || stdout.intersects(BROKEN) {
+                    return Ok(false);
+                }
+                if stdout.contains(PollFlags::OUT) {
+                    return Ok(true);
+                }
+            }
+        }
+
         /// Waits for so long at most.
         fn poll(&self, time: Duration) -> io::Result<Woken> {
             let time =
                 Timespec { tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: time.subsec_nanos().into() };
-            let stdout = stdout();
-            let mut watched = [PollFd::new(&stdout, PollFlags::empty()), PollFd::new(&self.signals, PollFlags::IN)];
-            match poll(&mut watched, Some(&time)) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-            Ok(if watched[0].revents().intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL) {
+            let [stdout, signals] = self.events(PollFlags::empty(), Some(&time))?;
+            Ok(if stdout.intersects(BROKEN) {
                 Woken::Unread
-            } else if watched[1].revents().contains(PollFlags::IN) {
+            } else if signals.contains(PollFlags::IN) {
                 Woken::Signal
             } else {
                 Woken::InTime
             })
+        }
+
+        /// Waits for so long at most, and returns what happened to stdout and to the signals. `awaited`: what of stdout
+        /// ends the wait, beside its end.
+        fn events(&self, awaited: PollFlags, time: Option<&Timespec>) -> io::Result<[PollFlags; 2]> {
+            let stdout = stdout();
+            let mut watched = [PollFd::new(&stdout, awaited), PollFd::new(&self.signals, PollFlags::IN)];
+            match poll(&mut watched, time) {
+                Ok(_) => Ok([watched[0].revents(), watched[1].revents()]),
+                Err(Errno::INTR) => Ok([PollFlags::empty(); 2]),
+                Err(error) => Err(error.into()),
+            }
         }
     }
 }
@@ -127,5 +150,9 @@ impl Pause {
 
     pub(super) fn is_unread(&self) -> bool {
         false
+    }
+
+    pub(super) fn until_writable(&self) -> Result<bool, Failure> {
+        Ok(true)
     }
 }

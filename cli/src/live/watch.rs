@@ -69,6 +69,10 @@ pub(crate) fn run(options: &WatchOptions, servers: &ConnectOptions, talk: &Talk)
                 }
                 warned = lines;
                 for change in watched.changes(locks, when, |name| source.keeps(name)) {
+                    if !pause.until_writable()? {
+                        source.client().close_blocking();
+                        return Ok(ExitStatusCode::DONE);
+                    }
                     match change.print(when, talk) {
                         Err(_) if pause.is_unread() => return Ok(ExitStatusCode::DONE),
                         printed => printed?,

@@ -8,7 +8,7 @@ use std::{
 use redlock_tests::server::Server;
 use serde_json::Value;
 
-use crate::support::{Running, acquire, command, release};
+use crate::support::{Running, acquire, command, release, until};
 
 struct Watch {
     running: Running,
@@ -137,4 +137,34 @@ fn it_ends_with_0_when_nobody_reads_its_output() {
     let Watch { mut running, lines } = watch;
     drop(lines);
     assert_eq!(running.code(), Some(0));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_signal_ends_it_while_it_waits_for_a_reader() {
+    use std::io::{ErrorKind, Write, pipe};
+
+    use rustix::{io::ioctl_fionbio, process::Signal};
+
+    let server = Server::start();
+    acquire(&server, "x");
+    let (reader, mut full) = pipe().expect("a pipe");
+    ioctl_fionbio(&full, true).expect("it need not block");
+    let refused = loop {
+        if let Err(error) = full.write(&[b'\n'; 4096]) {
+            break error;
+        }
+    };
+    assert_eq!(refused.kind(), ErrorKind::WouldBlock);
+    ioctl_fionbio(&full, false).expect("it may block");
+
+    let mut watch = command(&server.url(), &["watch", "x", "--every", "100ms"]);
+    watch.stdout(full).stderr(Stdio::null());
+    let mut running = Running::start(watch);
+    // From before its first look on, it handles signals.
+    let pid = format!("p:{};", running.0.id());
+    until("it looks", || server.command::<String>(&["CLIENT", "LIST"]).contains(&pid));
+    running.signal(Signal::TERM);
+    assert_eq!(running.code(), Some(0));
+    drop(reader);
 }
